@@ -1,3 +1,6 @@
 //! Provisor offers a node's local disks as PersistentVolumes and wipes them when they are released.
 
+pub mod config;
+pub mod pv;
+pub mod sys;
 pub mod volume;

@@ -83,7 +83,9 @@ impl fmt::Display for EntryName {
 }
 
 /// `spec.volumeMode` of a PersistentVolume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum VolumeMode {
     /// The Pod sees a directory.
     #[default]
@@ -115,7 +117,9 @@ impl FromStr for VolumeMode {
         match text {
             "Filesystem" => Ok(Self::Filesystem),
             "Block" => Ok(Self::Block),
-            other => Err(format!("volumeMode {other:?} is neither Filesystem nor Block")),
+            other => Err(format!(
+                "volumeMode {other:?} is neither Filesystem nor Block"
+            )),
         }
     }
 }
@@ -178,15 +182,22 @@ mod tests {
 
     #[test]
     fn ordinary_names_are_entry_names() {
-        for name in ["vol1", "nvme-eui.0025388b91", "disk_1.ext4", "ünïcode", "a:b,c=d"] {
+        for name in [
+            "vol1",
+            "nvme-eui.0025388b91",
+            "disk_1.ext4",
+            "ünïcode",
+            "a:b,c=d",
+        ] {
             assert_eq!(EntryName::parse(OsStr::new(name)).unwrap().as_str(), name);
         }
     }
 
     #[test]
     fn names_that_the_kubelet_misreads_are_refused() {
-        let bad: [&[u8]; 11] =
-            [b"", b".", b"..", b"a/b", b"a b", b"a\tb", b"a\nb", b"a\\b", b"50%", b"\x7f", b"\xff"];
+        let bad: [&[u8]; 11] = [
+            b"", b".", b"..", b"a/b", b"a b", b"a\tb", b"a\nb", b"a\\b", b"50%", b"\x7f", b"\xff",
+        ];
         for name in bad {
             let refusal = EntryName::parse(OsStr::from_bytes(name)).unwrap_err();
             assert_eq!(refusal.reason, Reason::BadName, "{name:?}");

@@ -22,7 +22,10 @@ pub struct DevNum {
 impl DevNum {
     /// Splits a `dev_t`.
     pub fn from_raw(dev: u64) -> Self {
-        Self { major: nix::sys::stat::major(dev), minor: nix::sys::stat::minor(dev) }
+        Self {
+            major: nix::sys::stat::major(dev),
+            minor: nix::sys::stat::minor(dev),
+        }
     }
 
     /// The `dev_t` of this number.
@@ -234,15 +237,35 @@ mod tests {
     fn filesystem_likeness() {
         let base = filesystem();
         let other_device = DevNum { major: 7, minor: 1 };
-        type Case = (fn(&mut FilesystemIdentity), fn(&mut FilesystemIdentity), Likeness);
+        type Case = (
+            fn(&mut FilesystemIdentity),
+            fn(&mut FilesystemIdentity),
+            Likeness,
+        );
         let cases: [Case; 7] = [
             (|_| {}, |_| {}, Likeness::Same),
             (|n| n.boot = "b2".into(), |_| {}, Likeness::Same),
-            (|n| n.uuid = Some("u2".into()), |_| {}, Likeness::Different("filesystem UUID")),
-            (|n| n.fs_type = "xfs".into(), |_| {}, Likeness::Different("filesystem type")),
-            (|n| n.root = "/a".into(), |_| {}, Likeness::Different("directory inside the filesystem")),
+            (
+                |n| n.uuid = Some("u2".into()),
+                |_| {},
+                Likeness::Different("filesystem UUID"),
+            ),
+            (
+                |n| n.fs_type = "xfs".into(),
+                |_| {},
+                Likeness::Different("filesystem type"),
+            ),
+            (
+                |n| n.root = "/a".into(),
+                |_| {},
+                Likeness::Different("directory inside the filesystem"),
+            ),
             (|n| n.uuid = None, |_| {}, Likeness::Same),
-            (|n| n.boot = "b2".into(), |t| t.uuid = None, Likeness::Unknown),
+            (
+                |n| n.boot = "b2".into(),
+                |t| t.uuid = None,
+                Likeness::Unknown,
+            ),
         ];
         for (i, (change_now, change_then, want)) in cases.into_iter().enumerate() {
             let (mut now, mut then) = (base.clone(), base.clone());
@@ -250,20 +273,36 @@ mod tests {
             change_then(&mut then);
             assert_eq!(now.compare(&then), want, "case {i}");
         }
-        let moved = FilesystemIdentity { uuid: None, device: other_device, ..base.clone() };
+        let moved = FilesystemIdentity {
+            uuid: None,
+            device: other_device,
+            ..base.clone()
+        };
         assert_eq!(moved.compare(&base), Likeness::Different("device number"));
     }
 
     #[test]
     fn device_likeness() {
         let base = device();
-        let serial = |s: &str| DeviceIdentity { serial: Some(s.into()), ..device() };
+        let serial = |s: &str| DeviceIdentity {
+            serial: Some(s.into()),
+            ..device()
+        };
         assert_eq!(base.compare(&base), Likeness::Same);
-        let medium = DeviceIdentity { diskseq: Some(6), ..device() };
+        let medium = DeviceIdentity {
+            diskseq: Some(6),
+            ..device()
+        };
         assert_eq!(medium.compare(&base), Likeness::Different("diskseq"));
-        let grown = DeviceIdentity { size_bytes: 1 << 31, ..serial("s") };
+        let grown = DeviceIdentity {
+            size_bytes: 1 << 31,
+            ..serial("s")
+        };
         assert_eq!(grown.compare(&serial("s")), Likeness::Different("size"));
-        let rebooted = DeviceIdentity { boot: "b2".into(), ..device() };
+        let rebooted = DeviceIdentity {
+            boot: "b2".into(),
+            ..device()
+        };
         assert_eq!(rebooted.compare(&base), Likeness::Unknown);
         let renamed = DeviceIdentity {
             boot: "b2".into(),
@@ -272,20 +311,35 @@ mod tests {
             ..serial("s")
         };
         assert_eq!(renamed.compare(&serial("s")), Likeness::Same);
-        assert_eq!(serial("t").compare(&serial("s")), Likeness::Different("serial number"));
-        let second = DeviceIdentity { partition: Some(2), ..serial("s") };
-        assert_eq!(second.compare(&serial("s")), Likeness::Different("partition number"));
+        assert_eq!(
+            serial("t").compare(&serial("s")),
+            Likeness::Different("serial number")
+        );
+        let second = DeviceIdentity {
+            partition: Some(2),
+            ..serial("s")
+        };
+        assert_eq!(
+            second.compare(&serial("s")),
+            Likeness::Different("partition number")
+        );
     }
 
     #[test]
     fn kinds_never_match() {
-        let (fs, dev) = (Identity::Filesystem(filesystem()), Identity::Device(device()));
+        let (fs, dev) = (
+            Identity::Filesystem(filesystem()),
+            Identity::Device(device()),
+        );
         assert_eq!(fs.compare(&dev), Likeness::Different("kind"));
     }
 
     #[test]
     fn identity_survives_json() {
-        for identity in [Identity::Filesystem(filesystem()), Identity::Device(device())] {
+        for identity in [
+            Identity::Filesystem(filesystem()),
+            Identity::Device(device()),
+        ] {
             let text = serde_json::to_string(&identity).unwrap();
             assert_eq!(serde_json::from_str::<Identity>(&text).unwrap(), identity);
         }

@@ -137,7 +137,10 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal for `reason`, explained by `detail`.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Self { reason, detail: detail.into() }
+        Self {
+            reason,
+            detail: detail.into(),
+        }
     }
 }
 
@@ -158,6 +161,10 @@ mod tests {
     fn every_reason_has_its_own_word() {
         let words: BTreeSet<_> = Reason::ALL.iter().map(|r| r.as_str()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
-        assert!(words.iter().all(|w| w.chars().all(|c| c.is_ascii_alphabetic())));
+        assert!(
+            words
+                .iter()
+                .all(|w| w.chars().all(|c| c.is_ascii_alphabetic()))
+        );
     }
 }

@@ -1,0 +1,120 @@
+//! The configuration: upstream's ConfigMap, mounted as a directory, read into checked types.
+//!
+//! [`load`] takes one consistent snapshot of the directory; [`parse`] reads upstream's dialect. A class
+//! that is wrong is refused with a finding and does not take the others down.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::volume::{ClassName, EntryName, VolumeMode};
+
+mod cleaner;
+mod load;
+mod parse;
+mod pattern;
+
+pub use cleaner::Cleaner;
+pub use load::{DEFAULT_DIR, LoadError, load};
+pub use parse::parse;
+pub use pattern::{NamePattern, PatternError};
+
+/// What is in force, and what was found wrong on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The usable classes (contract CFG-10).
+    pub classes: BTreeMap<ClassName, Class>,
+    /// Node labels that are copied to each PersistentVolume (CFG-11).
+    pub node_labels: Vec<String>,
+    /// Labels of each PersistentVolume; they win over node labels (CFG-12).
+    pub labels: BTreeMap<String, String>,
+    /// The provisioner's name leaves out the node's UID (CFG-17).
+    pub use_node_name_only: bool,
+    /// PersistentVolumes are owned by their Node and go with it (CFG-18).
+    pub set_pv_owner_ref: bool,
+    /// Everything that is wrong or odd, in the order of the keys.
+    pub findings: Vec<Finding>,
+}
+
+/// One class, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The StorageClass.
+    pub name: ClassName,
+    /// The discovery directory as the host and the kubelet see it: the prefix of `spec.local.path`
+    /// (CFG-30). Absolute and normal.
+    pub host_dir: PathBuf,
+    /// The same directory as this process sees it (CFG-31). Absolute and normal.
+    pub mount_dir: PathBuf,
+    /// `spec.volumeMode` of its PersistentVolumes (CFG-33).
+    pub volume_mode: VolumeMode,
+    /// The one access mode of its PersistentVolumes (CFG-34).
+    pub access_mode: String,
+    /// `spec.local.fsType` (CFG-35).
+    pub fs_type: Option<String>,
+    /// Which entries are looked at (CFG-36).
+    pub pattern: NamePattern,
+    /// How its block devices are wiped (CFG-32).
+    pub cleaner: Cleaner,
+}
+
+impl Class {
+    /// `spec.local.path` for `entry` (contract PV-07).
+    pub fn host_path(&self, entry: &EntryName) -> String {
+        self.host_dir
+            .join(entry.as_str())
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// Where this process finds `entry`.
+    pub fn mount_path(&self, entry: &EntryName) -> PathBuf {
+        self.mount_dir.join(entry.as_str())
+    }
+
+    /// The entry that a `spec.local.path` stands for: `None` unless it is a direct child of the
+    /// class's directory, spelled in the one normal way.
+    pub fn entry_of(&self, path: &str) -> Option<EntryName> {
+        let host_dir = self.host_dir.to_str()?;
+        let rest = path.strip_prefix(host_dir)?;
+        let name = if host_dir == "/" {
+            rest
+        } else {
+            rest.strip_prefix('/')?
+        };
+        EntryName::parse(name.as_ref()).ok()
+    }
+}
+
+/// How much a [`Finding`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something works differently from what somebody may expect.
+    Warning,
+    /// A class or a key is not in force.
+    Error,
+}
+
+/// Something wrong or odd in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// Where: `storageClassMap.fast.hostDir`.
+    pub key: String,
+    /// What, and what to do.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{word}: {}: {}", self.key, self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

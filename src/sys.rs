@@ -1,0 +1,3 @@
+//! The kernel's interfaces that no crate wraps safely: the only module with `unsafe`.
+
+pub mod mountinfo;
