@@ -166,6 +166,16 @@ pub enum Found {
     },
 }
 
+impl Found {
+    /// The entry's name, made printable.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Volume(volume) => volume.entry.as_str(),
+            Self::Refused { entry, .. } => entry,
+        }
+    }
+}
+
 /// The outcome of inspecting one class's directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Scan {

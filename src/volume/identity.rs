@@ -5,6 +5,7 @@
 //! change on re-enumeration, and a swapped disk keeps them.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -151,7 +152,48 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Whether wiping one would touch the other: the same storage, a directory inside the other's
+    /// directory, or a device and the filesystem on it.
+    pub fn shares_storage(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Filesystem(a), Self::Filesystem(b)) => {
+                a.is_same_filesystem(b)
+                    && (Path::new(&a.root).starts_with(&b.root)
+                        || Path::new(&b.root).starts_with(&a.root))
+            }
+            (Self::Device(a), Self::Device(b)) => a.compare(b) == Likeness::Same,
+            (Self::Filesystem(fs), Self::Device(device))
+            | (Self::Device(device), Self::Filesystem(fs)) => {
+                fs.boot == device.boot && fs.device == device.device
+            }
+        }
+    }
+
+    /// Texts of which two identities that share storage have at least one in common; for finding them
+    /// without comparing each with each.
+    pub fn keys(&self) -> Vec<String> {
+        let (boot, lasting) = match self {
+            Self::Filesystem(fs) => (&fs.boot, vec![&fs.uuid]),
+            Self::Device(device) => (
+                &device.boot,
+                vec![&device.wwn, &device.serial, &device.partition_uuid],
+            ),
+        };
+        let mut keys: Vec<String> = lasting.into_iter().flatten().cloned().collect();
+        keys.push(format!("{boot}/{}", self.device()));
+        keys
+    }
+}
+
 impl FilesystemIdentity {
+    fn is_same_filesystem(&self, other: &Self) -> bool {
+        match (&self.uuid, &other.uuid) {
+            (Some(a), Some(b)) => a == b,
+            _ => self.boot == other.boot && self.device == other.device,
+        }
+    }
+
     fn compare(&self, then: &Self) -> Likeness {
         if self.fs_type != then.fs_type {
             return Likeness::Different("filesystem type");
@@ -323,6 +365,36 @@ mod tests {
             second.compare(&serial("s")),
             Likeness::Different("partition number")
         );
+    }
+
+    #[test]
+    fn nested_directories_and_a_device_with_its_filesystem_share_storage() {
+        let at = |root: &str| {
+            Identity::Filesystem(FilesystemIdentity {
+                root: root.into(),
+                ..filesystem()
+            })
+        };
+        let elsewhere = Identity::Filesystem(FilesystemIdentity {
+            uuid: Some("u2".into()),
+            device: DevNum { major: 7, minor: 9 },
+            ..filesystem()
+        });
+        for (a, b, shares) in [
+            (at("/"), at("/a"), true),
+            (at("/a/b"), at("/a"), true),
+            (at("/a"), at("/b"), false),
+            (at("/a"), at("/ab"), false),
+            (at("/"), Identity::Device(device()), true),
+            (at("/"), elsewhere.clone(), false),
+            (elsewhere, Identity::Device(device()), false),
+        ] {
+            assert_eq!(a.shares_storage(&b), shares, "{a:?} {b:?}");
+            assert_eq!(b.shares_storage(&a), shares, "{b:?} {a:?}");
+            if shares {
+                assert!(a.keys().iter().any(|key| b.keys().contains(key)));
+            }
+        }
     }
 
     #[test]

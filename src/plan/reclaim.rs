@@ -1,0 +1,149 @@
+//! What becomes of a PersistentVolume of our own, by its phase, its policy and what its entry is now.
+
+use super::{Adopt, LetGo, Reclaim, Stage, Step, Subject};
+use crate::pv::{CleaningState, Phase, Policy, Pv};
+use crate::volume::{EntryName, Found, Identity, Likeness, Reason, Refusal};
+
+/// Whether the volume waits for something that only we do.
+pub(super) fn is_due(pv: &Pv) -> bool {
+    let released = matches!(pv.phase, Phase::Released | Phase::Failed);
+    (released && pv.policy == Policy::Delete) || (pv.deleting && pv.is_protected())
+}
+
+/// Decides about a volume whose class's directory was read; `found` is what its entry is now. `None`
+/// means that all is well.
+pub(super) fn decide(
+    pv: &Pv,
+    entry: &EntryName,
+    found: Option<&Found>,
+) -> Result<Option<Step>, Refusal> {
+    match (pv.phase, pv.deleting) {
+        (Phase::Released, _) => released(pv, entry, found),
+        (Phase::Available | Phase::Pending, true) if pv.is_protected() => Ok(Some(let_go(
+            pv,
+            entry,
+            "it was deleted and nobody had claimed it",
+        ))),
+        (Phase::Available | Phase::Pending | Phase::Bound, false) => offered(pv, entry, found),
+        (Phase::Failed, _) => Err(Refusal::new(
+            Reason::NotReleased,
+            "the PV controller set its phase to Failed; it is wiped only once it is Released",
+        )),
+        // Bound and deleted: the claim holds it, and our finalizer keeps it until the wipe.
+        (Phase::Available | Phase::Pending | Phase::Bound | Phase::Unknown, _) => Ok(None),
+    }
+}
+
+fn released(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Option<Step>, Refusal> {
+    match pv.policy {
+        Policy::Delete => wipe(pv, entry, found).map(Some),
+        Policy::Retain if pv.deleting && pv.is_protected() => match found {
+            None => Ok(Some(let_go(
+                pv,
+                entry,
+                "it was deleted and its volume is gone",
+            ))),
+            Some(_) => Err(Refusal::new(
+                Reason::DataRetained,
+                "it was deleted but its retained data is still there: take the disk away, or remove \
+                 the finalizer provisor.dev/reclaim to offer the volume again with its data",
+            )),
+        },
+        Policy::Retain => Ok(None),
+        Policy::Other => Err(Refusal::new(
+            Reason::PolicyUnsupported,
+            "its reclaim policy is neither Delete nor Retain; it is left alone",
+        )),
+    }
+}
+
+fn wipe(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Step, Refusal> {
+    let cleaning = pv.current_cleaning();
+    let stage = match cleaning.map(|c| c.state) {
+        Some(CleaningState::Wiped) => Stage::Delete,
+        Some(CleaningState::Started) => Stage::Wipe {
+            resume_at: cleaning.map(|c| c.done_bytes).unwrap_or_default(),
+        },
+        None => Stage::Wipe { resume_at: 0 },
+    };
+    let Some(recorded) = &pv.identity else {
+        return Err(Refusal::new(
+            Reason::NotRecorded,
+            "nothing says what was offered, so nothing can say that this is it; wipe the volume by \
+             hand and delete the PersistentVolume",
+        ));
+    };
+    if stage != Stage::Delete {
+        present(recorded, found)?;
+    }
+    Ok(Step::Reclaim(Reclaim {
+        subject: Subject::volume(pv, Some(entry)),
+        pv: pv.name.clone(),
+        uid: pv.uid.clone(),
+        claim_uid: pv.claim_uid().map(str::to_owned),
+        class: pv.class.clone(),
+        entry: entry.clone(),
+        recorded: recorded.clone(),
+        stage,
+    }))
+}
+
+/// A volume that is free or in use: is it still there, and does it carry what protects it?
+fn offered(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Option<Step>, Refusal> {
+    if let Some(recorded) = &pv.identity {
+        present(recorded, found)?;
+    }
+    let Some(Found::Volume(volume)) = found else {
+        return Ok(None);
+    };
+    if pv.is_protected() && pv.identity.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(Step::Adopt(Adopt {
+        subject: Subject::volume(pv, Some(entry)),
+        pv: pv.name.clone(),
+        identity: pv
+            .identity
+            .clone()
+            .unwrap_or_else(|| volume.identity.clone()),
+    })))
+}
+
+/// Whether the entry is still what was recorded, as far as a look from outside tells. A volume in use
+/// is refused by inspection for that alone, which is no sign that it changed.
+fn present(recorded: &Identity, found: Option<&Found>) -> Result<(), Refusal> {
+    let gone = |what: &str| Err(Refusal::new(Reason::EntryMissing, what));
+    match found {
+        None => gone("its entry is gone from the discovery directory; put it back to go on"),
+        Some(Found::Refused { refusal, .. }) => match refusal.reason {
+            Reason::NotMounted => {
+                gone("nothing is mounted on its entry any more; mount it to go on")
+            }
+            Reason::DanglingLink => gone("its device is gone; attach it to go on"),
+            Reason::LinkToDirectory | Reason::NotAVolume => {
+                Err(Refusal::new(Reason::EntryReplaced, refusal.detail.clone()))
+            }
+            _ => Ok(()),
+        },
+        Some(Found::Volume(volume)) => match volume.identity.compare(recorded) {
+            Likeness::Same => Ok(()),
+            Likeness::Different(what) => Err(Refusal::new(
+                Reason::EntryReplaced,
+                format!("its entry is another volume than the one offered: the {what} differs"),
+            )),
+            Likeness::Unknown => Err(Refusal::new(
+                Reason::IdentityUnknown,
+                "the node was rebooted and nothing lasting identifies the storage (no UUID, serial \
+                 or WWN); check it by hand and delete the PersistentVolume",
+            )),
+        },
+    }
+}
+
+fn let_go(pv: &Pv, entry: &EntryName, why: &'static str) -> Step {
+    Step::LetGo(LetGo {
+        subject: Subject::volume(pv, Some(entry)),
+        pv: pv.name.clone(),
+        why,
+    })
+}
