@@ -1,1 +1,4 @@
-//! x
+//! Integration tests.
+
+mod standin;
+mod support;

@@ -1,0 +1,3 @@
+//! What the integration tests stand on.
+
+pub(crate) mod apiserver;
