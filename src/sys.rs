@@ -1,3 +1,5 @@
 //! The kernel's interfaces that no crate wraps safely: the only module with `unsafe`.
 
+pub mod block;
+pub mod inode;
 pub mod mountinfo;
