@@ -1,0 +1,221 @@
+//! The watch over StorageClasses. A cluster has a handful; all are watched, the configured reported.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DeserializeGuard, Resource};
+use kube::{Api, Client};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::ClusterEvent;
+use super::follow::{Change, OwnerGone, Target, follow};
+use crate::pv::{ClassFacts, Policy};
+use crate::serve::{Metrics, WatchKind};
+use crate::volume::ClassName;
+
+const PAGE: u32 = 100;
+
+/// A StorageClass with only the fields that we read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WireClass {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    reclaim_policy: Option<String>,
+    #[serde(default)]
+    mount_options: Option<Vec<String>>,
+}
+
+impl Resource for WireClass {
+    type DynamicType = ();
+    type Scope = k8s_openapi::ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        StorageClass::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        StorageClass::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        StorageClass::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        StorageClass::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+fn keep(wire: WireClass) -> Result<(ClassName, ClassFacts), &'static str> {
+    let name = wire.metadata.name.ok_or("it has no metadata.name")?;
+    let facts = ClassFacts {
+        policy: Policy::parse(wire.reclaim_policy.as_deref()),
+        mount_options: wire.mount_options.unwrap_or_default(),
+    };
+    Ok((ClassName::new(name), facts))
+}
+
+/// Sends the facts of the StorageClasses in `names` until `cancel`: after each list, and whenever a
+/// fact or `names` changed.
+pub async fn watch_classes(
+    client: Client,
+    mut names: watch::Receiver<BTreeSet<ClassName>>,
+    tx: mpsc::Sender<ClusterEvent>,
+    metrics: Arc<Metrics>,
+    cancel: CancellationToken,
+) {
+    let target = Target {
+        api: Api::<DeserializeGuard<WireClass>>::all(client),
+        kind: WatchKind::StorageClasses,
+        label_selector: None,
+        field_selector: None,
+        page_size: PAGE,
+    };
+    let index = Mutex::new(Index::default());
+    let index = || index.lock().unwrap_or_else(PoisonError::into_inner);
+    let changed_names = names.clone();
+    let deliver = async |change: Change<(ClassName, ClassFacts)>| {
+        // The lock ends before the await: the other branch below needs it.
+        let report = {
+            let mut index = index();
+            index.apply(change);
+            index.report(&changed_names.borrow())
+        };
+        send(&tx, report).await
+    };
+    let watch = Box::pin(follow(target, metrics, keep, deliver));
+    let follow_names = async {
+        while names.changed().await.is_ok() {
+            let report = index().report(&names.borrow_and_update());
+            if send(&tx, report).await.is_err() {
+                return;
+            }
+        }
+        // Nobody can change the names any more; the watch goes on with the last ones.
+        std::future::pending::<()>().await;
+    };
+    let both = async {
+        tokio::select! {
+            // Cancel-safe: the loser is dropped for good, because the owner is gone.
+            () = watch => {}
+            () = follow_names => {}
+        }
+    };
+    cancel.run_until_cancelled(both).await;
+}
+
+async fn send(
+    tx: &mpsc::Sender<ClusterEvent>,
+    report: Option<BTreeMap<ClassName, ClassFacts>>,
+) -> Result<(), OwnerGone> {
+    match report {
+        Some(facts) => tx.send(ClusterEvent::Classes(facts)).await,
+        None => Ok(()),
+    }
+    .map_err(|_| OwnerGone)
+}
+
+/// All StorageClasses, and what was last reported of them.
+#[derive(Default)]
+struct Index {
+    all: Option<BTreeMap<ClassName, ClassFacts>>,
+    reported: Option<BTreeMap<ClassName, ClassFacts>>,
+}
+
+impl Index {
+    fn apply(&mut self, change: Change<(ClassName, ClassFacts)>) {
+        match change {
+            Change::Listed(all) => {
+                self.all = Some(all.into_iter().collect());
+                // A list is reported even if nothing changed: it says that we are in sync.
+                self.reported = None;
+            }
+            Change::Applied((name, facts)) => {
+                self.all.get_or_insert_default().insert(name, facts);
+            }
+            Change::Deleted { name, .. } => {
+                self.all
+                    .get_or_insert_default()
+                    .remove(&ClassName::new(name));
+            }
+        }
+    }
+
+    /// The facts of the classes in `names`, if they are known and not reported yet.
+    fn report(&mut self, names: &BTreeSet<ClassName>) -> Option<BTreeMap<ClassName, ClassFacts>> {
+        let all = self.all.as_ref()?;
+        let facts: BTreeMap<_, _> = names
+            .iter()
+            .filter_map(|name| Some((name.clone(), all.get(name)?.clone())))
+            .collect();
+        if self.reported.as_ref() == Some(&facts) {
+            return None;
+        }
+        self.reported = Some(facts.clone());
+        Some(facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn class(name: &str, policy: Policy) -> (ClassName, ClassFacts) {
+        let facts = ClassFacts {
+            policy,
+            mount_options: Vec::new(),
+        };
+        (ClassName::new(name), facts)
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<ClassName> {
+        names.iter().copied().map(ClassName::new).collect()
+    }
+
+    #[test]
+    fn facts_are_read() {
+        let wire = serde_json::from_value(json!({
+            "metadata": {"name": "fast"}, "provisioner": "kubernetes.io/no-provisioner",
+            "reclaimPolicy": "Retain", "mountOptions": ["noatime"]}))
+        .unwrap();
+        let (name, facts) = keep(wire).unwrap();
+        assert_eq!((name.as_str(), facts.policy), ("fast", Policy::Retain));
+        assert_eq!(facts.mount_options, ["noatime"]);
+    }
+
+    #[test]
+    fn a_class_without_policy_is_delete() {
+        let wire = serde_json::from_value(json!({"metadata": {"name": "fast"}})).unwrap();
+        assert_eq!(keep(wire).unwrap().1.policy, Policy::Delete);
+    }
+
+    #[test]
+    fn only_the_configured_are_reported_and_only_on_change() {
+        let mut index = Index::default();
+        let fast = names(&["fast"]);
+        assert_eq!(index.report(&fast), None, "nothing is known before a list");
+        index.apply(Change::Listed(vec![class("other", Policy::Delete)]));
+        assert_eq!(index.report(&fast), Some(BTreeMap::new()));
+        index.apply(Change::Applied(class("third", Policy::Delete)));
+        assert_eq!(index.report(&fast), None);
+        index.apply(Change::Applied(class("fast", Policy::Delete)));
+        assert_eq!(index.report(&fast).unwrap().len(), 1, "it appeared late");
+        index.apply(Change::Deleted {
+            name: "fast".into(),
+            uid: String::new(),
+        });
+        assert_eq!(index.report(&fast), Some(BTreeMap::new()));
+        let report = index.report(&names(&["fast", "other"])).unwrap();
+        assert_eq!(report.len(), 1, "the configuration changed");
+    }
+}
