@@ -3,6 +3,7 @@
 pub mod clean;
 pub mod cluster;
 pub mod config;
+pub mod node;
 pub mod plan;
 pub mod pv;
 pub mod serve;

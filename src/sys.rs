@@ -2,4 +2,6 @@
 
 pub mod block;
 pub mod inode;
+pub mod files;
+pub mod loops;
 pub mod mountinfo;

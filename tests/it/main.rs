@@ -1,4 +1,5 @@
 //! Integration tests.
 
+mod node;
 mod standin;
 mod support;

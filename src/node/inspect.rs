@@ -1,0 +1,200 @@
+//! Looking at a class's directory: which entries are volumes, and why the others are not.
+//!
+//! Entries are classified without being opened, so that a FIFO does not block and a dead network
+//! filesystem is asked as little as possible. What can block all the same runs as a probe on its own
+//! thread with a deadline; a probe that does not come back costs its entry a refusal and nobody else
+//! anything.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use super::identity;
+use super::kubelet::{KubeletRoot, KubeletView};
+use crate::config::Class;
+use crate::sys::files;
+use crate::sys::mountinfo::{self, MountTable};
+use crate::volume::{DevNum, Found, Reason, Refusal, Scan};
+
+mod entry;
+mod pool;
+
+use pool::Pool;
+
+/// Looks at classes. One lives as long as the daemon, because it remembers which probes still hang.
+#[derive(Debug)]
+pub struct Inspector {
+    view: Arc<KubeletView>,
+    pool: Arc<Pool>,
+}
+
+impl Inspector {
+    /// An inspector that compares what it finds with what `view` shows.
+    pub fn new(view: KubeletView) -> Self {
+        Self {
+            view: Arc::new(view),
+            pool: Arc::new(Pool::default()),
+        }
+    }
+
+    /// Looks at every entry of a class, in the order of their names.
+    pub async fn scan(&self, class: &Class) -> Scan {
+        let class = Arc::new(class.clone());
+        let survey = {
+            let (view, class) = (Arc::clone(&self.view), Arc::clone(&class));
+            let key = (class.name.clone(), OsString::new());
+            self.pool
+                .probe(key, move || Survey::take(&view, &class))
+                .await
+        };
+        let survey = match survey {
+            Ok(Ok(survey)) => Arc::new(survey),
+            Ok(Err(refusal)) | Err(refusal) => return Scan::Refused(refusal),
+        };
+        let probes = survey.names.iter().filter_map(|name| {
+            let raw = name.as_os_str();
+            match raw.to_str() {
+                Some(text) if !class.pattern.matches(text) => None,
+                _ => Some(self.look(&class, &survey, name.clone())),
+            }
+        });
+        let found = futures::future::join_all(probes).await;
+        Scan::Entries(found.into_iter().flatten().collect())
+    }
+
+    /// Looks at one entry; `None` when it has gone in the meantime.
+    async fn look(
+        &self,
+        class: &Arc<Class>,
+        survey: &Arc<Survey>,
+        name: OsString,
+    ) -> Option<Found> {
+        let outcome = {
+            let (class, survey) = (Arc::clone(class), Arc::clone(survey));
+            let (key, name) = ((class.name.clone(), name.clone()), name.clone());
+            self.pool
+                .probe(key, move || entry::examine(&survey, &class, &name))
+                .await
+        };
+        match outcome.and_then(|result| result) {
+            Ok(Some(volume)) => Some(Found::Volume(volume)),
+            Ok(None) => None,
+            Err(refusal) => Some(Found::Refused {
+                entry: identity::printable(Path::new(&name)),
+                refusal,
+            }),
+        }
+    }
+}
+
+/// What the probes of one scan have in common.
+#[derive(Debug)]
+struct Survey {
+    dir: OwnedFd,
+    names: Vec<OsString>,
+    own: MountTable,
+    /// The host's table, where it is another than our own and we may see it.
+    host: Option<MountTable>,
+    swaps: Vec<DevNum>,
+    kubelet: Option<KubeletRoot>,
+}
+
+impl Survey {
+    fn take(view: &KubeletView, class: &Class) -> Result<Self, Refusal> {
+        let dir = open(&class.mount_dir)?;
+        let names = names(dir.as_fd(), &class.mount_dir)?;
+        let own = MountTable::read(mountinfo::OWN).map_err(|error| {
+            Refusal::new(
+                Reason::Unreadable,
+                format!("our mounts can't be read: {error}"),
+            )
+        })?;
+        Ok(Self {
+            dir,
+            names,
+            own,
+            host: host_table(),
+            swaps: swap_devices(),
+            kubelet: view.root(),
+        })
+    }
+
+    /// The mount table that is as new as possible, for what was mounted during the scan.
+    fn fresh_table() -> MountTable {
+        MountTable::read(mountinfo::OWN).unwrap_or_default()
+    }
+
+    /// The first mount point of a device, in our view or the host's.
+    fn mount_point_of(&self, device: DevNum) -> Option<String> {
+        [Some(&self.own), self.host.as_ref()]
+            .into_iter()
+            .flatten()
+            .find_map(|table| table.of_device(device).next())
+            .map(|mount| identity::printable(&mount.point))
+    }
+}
+
+fn open(path: &Path) -> Result<OwnedFd, Refusal> {
+    let shown = path.display();
+    files::open_directory(path).map_err(|errno| match errno {
+        Errno::ENOENT => Refusal::new(
+            Reason::DirectoryMissing,
+            format!("{shown} does not exist; waiting for it"),
+        ),
+        Errno::ELOOP => Refusal::new(
+            Reason::DirectoryUnsafe,
+            format!("{shown} is reached through a symbolic link; name the real directory"),
+        ),
+        Errno::ENOTDIR => Refusal::new(
+            Reason::DirectoryUnsafe,
+            format!("{shown} is not a directory, or is below something that is not one"),
+        ),
+        errno => Refusal::new(
+            Reason::Unreadable,
+            format!("{shown} can't be opened: {errno}"),
+        ),
+    })
+}
+
+fn names(dir: BorrowedFd<'_>, path: &Path) -> Result<Vec<OsString>, Refusal> {
+    let failed = |errno| {
+        Refusal::new(
+            Reason::Unreadable,
+            format!("{} can't be read: {errno}", path.display()),
+        )
+    };
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut reader = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
+    let mut names = Vec::new();
+    for entry in reader.iter() {
+        let entry = entry.map_err(failed)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn host_table() -> Option<MountTable> {
+    let host = fs::read_link("/proc/1/ns/mnt").ok()?;
+    let own = fs::read_link("/proc/thread-self/ns/mnt").ok()?;
+    (host != own).then(|| MountTable::read(mountinfo::HOST).ok())?
+}
+
+/// Devices that are swapped on.
+fn swap_devices() -> Vec<DevNum> {
+    super::usage::swaps()
+        .iter()
+        .filter_map(|swap| swap.device())
+        .collect()
+}

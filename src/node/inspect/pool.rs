@@ -1,0 +1,201 @@
+//! Running what may block for ever, without waiting for ever.
+//!
+//! A probe has its own thread: one that hangs in the kernel can't be stopped, and tokio would wait for
+//! it when it shuts down. A thread that is late gives its place to others, so hanging entries can't
+//! use up the pool; there is at most one thread for an entry, so they can't pile up either.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::timeout;
+
+use crate::volume::{ClassName, Reason, Refusal};
+
+/// Probes at a time. Local disks answer in microseconds, so this is not for speed: it lets the others
+/// go on while some wait for their deadline.
+const AT_ONCE: usize = 8;
+/// How long a probe may take. A sleeping disk needs no longer for what is asked (nothing here reads
+/// from it), and a start-up with eight dead mounts is still done in time for a readiness probe.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Stack of a probe's thread: paths and a few buffers.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What a probe is about: an entry of a class, or with an empty name the class's directory.
+pub(super) type Key = (ClassName, OsString);
+
+/// The probes that run, and the places for them.
+#[derive(Debug)]
+pub(super) struct Pool {
+    places: Semaphore,
+    /// For each probe whose thread is alive, whether it is past its deadline.
+    in_flight: Mutex<HashMap<Key, bool>>,
+    landed: Notify,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            places: Semaphore::new(AT_ONCE),
+            in_flight: Mutex::default(),
+            landed: Notify::new(),
+        }
+    }
+}
+
+impl Pool {
+    /// Runs `work`, or refuses because it, or an earlier one with the same key, does not come back.
+    pub(super) async fn probe<T: Send + 'static>(
+        self: &Arc<Self>,
+        key: Key,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let is_ours = timeout(DEADLINE, self.take_off(&key))
+            .await
+            .unwrap_or(false);
+        if !is_ours {
+            self.mark_late(&key);
+            return Err(hung());
+        }
+        let flight = Flight {
+            pool: Arc::clone(self),
+            key: key.clone(),
+        };
+        let Ok(_place) = self.places.acquire().await else {
+            return Err(hung());
+        };
+        let (send, receive) = oneshot::channel();
+        let spawned = thread::Builder::new()
+            .name("probe".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let outcome = work();
+                // Landed before the answer is out, so that who gets it can ask again at once.
+                drop(flight);
+                // Nobody waits for the answer of a late probe.
+                let _ = send.send(outcome);
+            });
+        if let Err(error) = spawned {
+            let detail = format!("no thread could be started to look at it: {error}");
+            return Err(Refusal::new(Reason::Unreadable, detail));
+        }
+        match timeout(DEADLINE, receive).await {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(_)) => Err(Refusal::new(Reason::Unreadable, "looking at it failed")),
+            Err(_) => {
+                self.mark_late(&key);
+                Err(hung())
+            }
+        }
+    }
+
+    /// Claims the key, and says whether it could: waits for an earlier probe of it that is not late yet,
+    /// but not for one that is.
+    async fn take_off(&self, key: &Key) -> bool {
+        loop {
+            // Registered before the look, so that a landing in between is not missed.
+            let landed = self.landed.notified();
+            tokio::pin!(landed);
+            landed.as_mut().enable();
+            {
+                let mut in_flight = self.in_flight();
+                match in_flight.get(key) {
+                    None => {
+                        in_flight.insert(key.clone(), false);
+                        return true;
+                    }
+                    Some(true) => return false,
+                    Some(false) => {}
+                }
+            }
+            landed.await;
+        }
+    }
+
+    fn mark_late(&self, key: &Key) {
+        if let Some(is_late) = self.in_flight().get_mut(key) {
+            *is_late = true;
+        }
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<Key, bool>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hung() -> Refusal {
+    let detail = format!(
+        "the kernel did not answer within {} s; a dead network mount or a failing disk does that",
+        DEADLINE.as_secs()
+    );
+    Refusal::new(Reason::Hung, detail)
+}
+
+/// The claim on a key, given back when the thread ends, also by a panic.
+struct Flight {
+    pool: Arc<Pool>,
+    key: Key,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.pool.in_flight().remove(&self.key);
+        self.pool.landed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn key() -> Key {
+        (ClassName::new("c"), "entry".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_probe_is_refused_at_once_until_it_lands() {
+        let pool = Arc::new(Pool::default());
+        let (release, blocked) = mpsc::channel::<()>();
+        let first = pool.probe(key(), move || blocked.recv().is_err()).await;
+        assert_eq!(first.unwrap_err().reason, Reason::Hung);
+        let begin = tokio::time::Instant::now();
+        let second = pool.probe(key(), || true).await;
+        assert_eq!(second.unwrap_err().reason, Reason::Hung);
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+        tokio::time::resume();
+        drop(release);
+        timeout(DEADLINE, async {
+            while pool.probe(key(), || true).await.is_err() {}
+        })
+        .await
+        .expect("the probe has landed");
+    }
+
+    #[tokio::test]
+    async fn an_earlier_probe_is_waited_for() {
+        let pool = Arc::new(Pool::default());
+        let (release, blocked) = mpsc::channel::<()>();
+        let first = pool.probe(key(), move || blocked.recv().is_err());
+        let second = pool.probe(key(), || true);
+        let release = async {
+            tokio::task::yield_now().await;
+            drop(release);
+        };
+        let (first, second, ()) = tokio::join!(first, second, release);
+        assert_eq!((first, second), (Ok(true), Ok(true)));
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_panics_gives_its_key_back() {
+        let pool = Arc::new(Pool::default());
+        let failed = pool.probe(key(), || assert_eq!(1, 2, "on purpose")).await;
+        assert_eq!(failed.unwrap_err().reason, Reason::Unreadable);
+        assert_eq!(pool.probe(key(), || true).await, Ok(true));
+    }
+}

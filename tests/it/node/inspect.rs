@@ -1,0 +1,439 @@
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MsFlags, mount};
+use provisor::config::Class;
+use provisor::node::identity;
+use provisor::node::inspect::Inspector;
+use provisor::node::kubelet::KubeletView;
+use provisor::volume::{Found, Identity, Medium, Reason, Refusal, Scan, Volume, VolumeMode};
+
+use crate::support::disks::{Loop, Mounted, class, fifo, output};
+
+type Outcome = Result<Volume, Refusal>;
+
+async fn look(inspector: &Inspector, class: &Class) -> BTreeMap<String, Outcome> {
+    match inspector.scan(class).await {
+        Scan::Entries(found) => found
+            .into_iter()
+            .map(|found| match found {
+                Found::Volume(volume) => (volume.entry.to_string(), Ok(volume)),
+                Found::Refused { entry, refusal } => (entry, Err(refusal)),
+            })
+            .collect(),
+        Scan::Refused(refusal) => panic!("the directory was refused: {refusal}"),
+    }
+}
+
+async fn look_once(class: &Class) -> BTreeMap<String, Outcome> {
+    look(&Inspector::new(KubeletView::off()), class).await
+}
+
+fn reasons(outcomes: &BTreeMap<String, Outcome>) -> BTreeMap<&str, Option<Reason>> {
+    outcomes
+        .iter()
+        .map(|(name, outcome)| (name.as_str(), outcome.as_ref().err().map(|r| r.reason)))
+        .collect()
+}
+
+fn subdir(dir: &Path, name: impl AsRef<OsStr>) -> std::path::PathBuf {
+    let path = dir.join(name.as_ref());
+    fs::create_dir(&path).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn everything_that_is_no_volume_has_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in [
+        "plain",
+        "lost+found",
+        ".hidden",
+        "with space",
+        "back\\slash",
+    ] {
+        subdir(dir.path(), name);
+    }
+    subdir(dir.path(), OsStr::from_bytes(b"bytes\xff"));
+    File::create(at("file")).unwrap();
+    File::create(at("README.txt")).unwrap();
+    fifo(&at("fifo"));
+    let _socket = UnixListener::bind(at("socket")).unwrap();
+    symlink("/dev/null", at("link-to-char")).unwrap();
+    symlink("nowhere", at("link-to-nothing")).unwrap();
+    symlink("circle", at("circle")).unwrap();
+    symlink(at("plain"), at("link-to-dir")).unwrap();
+    let begin = Instant::now();
+    let outcomes = look_once(&class("c", dir.path(), VolumeMode::Filesystem)).await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(1),
+        "a FIFO or socket blocked"
+    );
+    let want = BTreeMap::from([
+        (".hidden", Some(Reason::Ignored)),
+        ("README.txt", Some(Reason::Ignored)),
+        ("back\\slash", Some(Reason::BadName)),
+        ("bytes\\xff", Some(Reason::BadName)),
+        ("circle", Some(Reason::DanglingLink)),
+        ("fifo", Some(Reason::NotAVolume)),
+        ("file", Some(Reason::NotAVolume)),
+        ("link-to-char", Some(Reason::NotAVolume)),
+        ("link-to-dir", Some(Reason::LinkToDirectory)),
+        ("link-to-nothing", Some(Reason::DanglingLink)),
+        ("lost+found", Some(Reason::Ignored)),
+        ("plain", Some(Reason::NotMounted)),
+        ("socket", Some(Reason::NotAVolume)),
+        ("with space", Some(Reason::BadName)),
+    ]);
+    assert_eq!(reasons(&outcomes), want);
+    let plain = outcomes["plain"].as_ref().unwrap_err();
+    assert!(plain.detail.contains("nothing is mounted on it"), "{plain}");
+}
+
+#[tokio::test]
+async fn the_directory_itself_must_be_real() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let real = subdir(dir.path(), "real");
+    symlink(&real, at("link")).unwrap();
+    subdir(&real, "inner");
+    File::create(at("file")).unwrap();
+    let cases = [
+        ("missing", Reason::DirectoryMissing),
+        ("link", Reason::DirectoryUnsafe),
+        ("link/inner", Reason::DirectoryUnsafe),
+        ("file", Reason::DirectoryUnsafe),
+    ];
+    for (name, want) in cases {
+        let class = class("c", &at(name), VolumeMode::Filesystem);
+        match Inspector::new(KubeletView::off()).scan(&class).await {
+            Scan::Refused(refusal) => assert_eq!(refusal.reason, want, "{name}: {refusal}"),
+            scan @ Scan::Entries(_) => panic!("{name}: {scan:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn mounts_are_volumes_with_size_flags_and_identity() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Loop::new(64 << 20);
+    disk.format();
+    let (tmpfs, ext4, bind, read_only, stacked) = (
+        subdir(dir.path(), "tmpfs"),
+        subdir(dir.path(), "ext4"),
+        subdir(dir.path(), "bind"),
+        subdir(dir.path(), "read-only"),
+        subdir(dir.path(), "stacked"),
+    );
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
+    let _mounts = [
+        Mounted::tmpfs(&tmpfs),
+        Mounted::device(&disk.node, &ext4, "ext4", flags),
+        Mounted::tmpfs(&stacked),
+        Mounted::device(&disk.node, &stacked, "ext4", MsFlags::empty()),
+        Mounted::tmpfs(&read_only),
+        Mounted::bind(&ext4.join("lost+found"), &bind),
+    ];
+    _mounts[4].remount(MsFlags::MS_RDONLY);
+    let outcomes = look_once(&class("c", dir.path(), VolumeMode::Filesystem)).await;
+    let volume = |name: &str| {
+        outcomes[name]
+            .as_ref()
+            .unwrap_or_else(|r| panic!("{name}: {r}"))
+    };
+    let fs_identity = |name: &str| match &volume(name).identity {
+        Identity::Filesystem(identity) => identity.clone(),
+        Identity::Device(device) => panic!("{name}: {device:?}"),
+    };
+    assert_eq!(volume("tmpfs").capacity_bytes, 1 << 20);
+    assert_eq!(volume("tmpfs").medium, Medium::Mount);
+    assert!(
+        fs_identity("tmpfs").uuid.is_some(),
+        "a tmpfs has a UUID of its own"
+    );
+    assert_eq!(volume("ext4").mount_flags, ["noexec", "nosuid"]);
+    let uuid = output(
+        Command::new("blkid")
+            .args(["-p", "-s", "UUID", "-o", "value"])
+            .arg(&disk.node),
+    );
+    assert_eq!(fs_identity("ext4").uuid.as_deref(), Some(uuid.as_str()));
+    assert_eq!(fs_identity("ext4").device, disk.number());
+    assert_eq!(fs_identity("ext4").root, "/");
+    assert_eq!(fs_identity("bind").root, "/lost+found");
+    assert_eq!(
+        fs_identity("stacked").fs_type,
+        "ext4",
+        "the topmost mount counts"
+    );
+    assert_eq!(
+        outcomes["read-only"].as_ref().unwrap_err().reason,
+        Reason::ReadOnly
+    );
+
+    let block = look_once(&class("c", dir.path(), VolumeMode::Block)).await;
+    assert!(
+        block
+            .values()
+            .all(|o| o.as_ref().unwrap_err().reason == Reason::WrongMode),
+        "{block:?}"
+    );
+}
+
+#[tokio::test]
+async fn devices_are_volumes_unless_somebody_has_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounts = tempfile::tempdir().unwrap();
+    let link = |disk: &Loop, name: &str| symlink(&disk.node, dir.path().join(name)).unwrap();
+    let free = Loop::new(8 << 20);
+    link(&free, "free");
+    symlink("free", dir.path().join("twice")).unwrap();
+    let mounted = Loop::new(8 << 20);
+    mounted.format();
+    link(&mounted, "mounted");
+    let _mount = Mounted::device(&mounted.node, mounts.path(), "ext4", MsFlags::empty());
+    let parted = Loop::new(8 << 20);
+    link(&parted, "parted");
+    output(
+        Command::new("addpart")
+            .arg(&parted.node)
+            .args(["1", "2048", "4096"]),
+    );
+    symlink(
+        format!("{}p1", parted.node.display()),
+        dir.path().join("partition"),
+    )
+    .unwrap();
+    let empty = Loop::new(0);
+    link(&empty, "empty");
+    let sealed = Loop::over(&mounted.file, &["--read-only"]);
+    link(&sealed, "sealed");
+    let node = dir.path().join("node");
+    File::create(&node).unwrap();
+    let _node = Mounted::bind(&free.node, &node);
+
+    let outcomes = look_once(&class("c", dir.path(), VolumeMode::Block)).await;
+    let want = BTreeMap::from([
+        ("empty", Some(Reason::ZeroSize)),
+        ("free", None),
+        ("mounted", Some(Reason::InUse)),
+        ("node", None),
+        ("parted", Some(Reason::Partitioned)),
+        ("partition", None),
+        ("sealed", Some(Reason::ReadOnly)),
+        ("twice", None),
+    ]);
+    assert_eq!(reasons(&outcomes), want, "{outcomes:#?}");
+    let volume = outcomes["free"].as_ref().unwrap();
+    assert_eq!(
+        (volume.capacity_bytes, volume.medium),
+        (8 << 20, Medium::Device)
+    );
+    assert_eq!(
+        volume.identity,
+        outcomes["twice"].as_ref().unwrap().identity
+    );
+    let Identity::Device(partition) = &outcomes["partition"].as_ref().unwrap().identity else {
+        panic!("{outcomes:?}");
+    };
+    assert_eq!(
+        (partition.partition, partition.size_bytes),
+        (Some(1), 4096 * 512)
+    );
+    let facts = identity::of_device(partition.device).unwrap();
+    assert_eq!(facts.whole, Some(parted.number()));
+    assert_eq!(
+        facts.identity.diskseq,
+        identity::of_device(parted.number())
+            .unwrap()
+            .identity
+            .diskseq
+    );
+    output(Command::new("delpart").arg(&parted.node).arg("1"));
+}
+
+#[tokio::test]
+async fn a_new_medium_is_another_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("medium");
+    File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    let disk = Loop::out_of_the_way(&file);
+    let before = identity::of_device(disk.number()).unwrap().identity;
+    disk.detach();
+    drop(disk);
+    let disk = Loop::out_of_the_way(&file);
+    let after = identity::of_device(disk.number()).unwrap().identity;
+    assert_eq!(before.device, after.device);
+    let likeness = Identity::Device(after).compare(&Identity::Device(before));
+    assert_eq!(likeness, provisor::volume::Likeness::Different("diskseq"));
+}
+
+#[tokio::test]
+async fn a_pattern_chooses_and_names_are_sorted() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["vol10", "vol2", "other", "vol1"] {
+        subdir(dir.path(), name);
+    }
+    let mut class = class("c", dir.path(), VolumeMode::Filesystem);
+    class.pattern = provisor::config::NamePattern::parse("vol*").unwrap();
+    let Scan::Entries(found) = Inspector::new(KubeletView::off()).scan(&class).await else {
+        panic!("refused");
+    };
+    let names: Vec<_> = found
+        .iter()
+        .map(|found| match found {
+            Found::Refused { entry, .. } => entry.as_str(),
+            Found::Volume(volume) => volume.entry.as_str(),
+        })
+        .collect();
+    assert_eq!(names, ["vol1", "vol10", "vol2"]);
+}
+
+/// A FUSE filesystem whose server never answers, until the file is closed.
+fn mute_filesystem(point: &Path) -> (File, Mounted) {
+    let server = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .unwrap();
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0",
+        server.as_raw_fd()
+    );
+    mount(
+        Some("mute"),
+        point,
+        Some("fuse"),
+        MsFlags::empty(),
+        Some(data.as_str()),
+    )
+    .unwrap();
+    (server, Mounted::guard(point))
+}
+
+#[tokio::test]
+async fn a_hung_entry_holds_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = subdir(dir.path(), "good");
+    let _good = Mounted::tmpfs(&good);
+    let mute: Vec<_> = (0..10)
+        .map(|i| mute_filesystem(&subdir(dir.path(), format!("mute{i}"))))
+        .collect();
+    let inspector = Inspector::new(KubeletView::off());
+    let class = class("c", dir.path(), VolumeMode::Filesystem);
+
+    let begin = Instant::now();
+    let outcomes = look(&inspector, &class).await;
+    let took = begin.elapsed();
+    assert!(
+        took < Duration::from_secs(6),
+        "10 hung entries took {took:?}"
+    );
+    assert_eq!(outcomes["mute0"].as_ref().unwrap_err().reason, Reason::Hung);
+    assert_eq!(
+        outcomes.values().filter(|o| o.is_err()).count(),
+        10,
+        "{outcomes:?}"
+    );
+    assert!(outcomes["good"].is_ok(), "{outcomes:?}");
+
+    let begin = Instant::now();
+    let outcomes = look(&inspector, &class).await;
+    let took = begin.elapsed();
+    assert!(
+        took < Duration::from_secs(1),
+        "the second look waited again: {took:?}"
+    );
+    assert_eq!(outcomes["mute0"].as_ref().unwrap_err().reason, Reason::Hung);
+    assert!(outcomes["good"].is_ok(), "{outcomes:?}");
+
+    drop(mute);
+    let begin = Instant::now();
+    loop {
+        let outcomes = look(&inspector, &class).await;
+        if reasons(&outcomes)["mute0"] == Some(Reason::NotMounted) {
+            break;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "still hung: {outcomes:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A process that is called kubelet, in a mount namespace of its own.
+struct Kubelet(Child);
+
+impl Kubelet {
+    fn start(dir: &Path, node: &str) -> Self {
+        let program = dir.join("kubelet");
+        symlink("/bin/sh", &program).unwrap();
+        let child = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "--"])
+            .arg(&program)
+            .args(["-c", "read line", &format!("--hostname-override={node}")])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn what_the_kubelet_does_not_see_is_refused() {
+    let (dir, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (before, after) = (subdir(dir.path(), "before"), subdir(dir.path(), "after"));
+    let disk = Loop::new(8 << 20);
+    symlink(&disk.node, dir.path().join("device")).unwrap();
+    let _before = Mounted::tmpfs(&before);
+    let _kubelet = Kubelet::start(tools.path(), "node-of-this-test");
+    let view = KubeletView::detect("node-of-this-test");
+    let begin = Instant::now();
+    while view.process().is_none() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "no kubelet came up"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let _after = Mounted::tmpfs(&after);
+    symlink(&disk.node, dir.path().join("late")).unwrap();
+    let inspector = Inspector::new(view);
+    let mut class = class("c", dir.path(), VolumeMode::Filesystem);
+    let outcomes = look(&inspector, &class).await;
+    let want = BTreeMap::from([
+        ("after", Some(Reason::NotOnHost)),
+        ("before", None),
+        ("device", None),
+        ("late", None),
+    ]);
+    assert_eq!(reasons(&outcomes), want, "{outcomes:#?}");
+
+    class.host_dir = "/nowhere/at/all".into();
+    let outcomes = look(&inspector, &class).await;
+    let refusal = outcomes["before"].as_ref().unwrap_err();
+    assert_eq!(refusal.reason, Reason::NotOnHost);
+    assert!(
+        refusal
+            .detail
+            .contains("finds nothing at /nowhere/at/all/before"),
+        "{refusal}"
+    );
+}

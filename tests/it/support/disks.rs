@@ -1,0 +1,204 @@
+//! Real mounts and loop devices, which need root. Each guard undoes what it made when it is dropped,
+//! also when the test panics.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use provisor::config::{Class, Cleaner, NamePattern};
+use provisor::volume::{ClassName, DevNum, EntryName, VolumeMode};
+
+/// A mount; unmounted when dropped, even while somebody uses it.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    point: PathBuf,
+}
+
+impl Mounted {
+    /// Mounts a new tmpfs of 1 MiB.
+    pub(crate) fn tmpfs(point: &Path) -> Self {
+        Self::tmpfs_of(point, "1m")
+    }
+
+    /// Mounts a new tmpfs of that size.
+    pub(crate) fn tmpfs_of(point: &Path, size: &str) -> Self {
+        let (source, size) = (Some(Path::new("tmpfs")), format!("size={size}"));
+        Self::new(source, point, Some("tmpfs"), MsFlags::empty(), &size)
+    }
+
+    /// Mounts a device's filesystem.
+    pub(crate) fn device(device: &Path, point: &Path, fs_type: &str, flags: MsFlags) -> Self {
+        Self::new(Some(device), point, Some(fs_type), flags, "")
+    }
+
+    /// Mounts a directory or file in a second place.
+    pub(crate) fn bind(source: &Path, point: &Path) -> Self {
+        Self::new(Some(source), point, None, MsFlags::MS_BIND, "")
+    }
+
+    /// Sets the flags of the mount, not of its filesystem.
+    pub(crate) fn remount(&self, flags: MsFlags) {
+        let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+        mount(None::<&str>, &self.point, None::<&str>, flags, None::<&str>).expect("remount");
+    }
+
+    fn new(
+        source: Option<&Path>,
+        point: &Path,
+        fs_type: Option<&str>,
+        flags: MsFlags,
+        data: &str,
+    ) -> Self {
+        mount(source, point, fs_type, flags, Some(data))
+            .unwrap_or_else(|errno| panic!("mount on {}: {errno}", point.display()));
+        Self {
+            point: point.to_owned(),
+        }
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// A guard for what a test mounts by itself.
+    pub(crate) fn guard(point: &Path) -> Self {
+        Self {
+            point: point.to_owned(),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It may have been unmounted by the test already.
+        let _ = umount2(&self.point, MntFlags::MNT_DETACH);
+    }
+}
+
+/// A loop device over a sparse file; detached when dropped.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    /// Its node.
+    pub(crate) node: PathBuf,
+    /// The file behind it.
+    pub(crate) file: PathBuf,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Loop {
+    /// Makes a device of `bytes` bytes, all zero.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let dir = tempfile::tempdir().expect("directory for a loop device");
+        let file = dir.path().join("disk.img");
+        File::create(&file)
+            .and_then(|f| f.set_len(bytes))
+            .expect("file for a loop device");
+        let mut device = Self::over(&file, &["--partscan"]);
+        device._dir = Some(dir);
+        device
+    }
+
+    /// Puts a device over a file, or over another device.
+    pub(crate) fn over(file: &Path, options: &[&str]) -> Self {
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show"]).args(options).arg(file);
+        Self {
+            node: output(&mut losetup).into(),
+            file: file.to_owned(),
+            _dir: None,
+        }
+    }
+
+    /// Puts a device over a file, at a number that nobody gets who takes the first free one: it can be
+    /// detached and attached again without losing it to another test.
+    pub(crate) fn out_of_the_way(file: &Path) -> Self {
+        let node = (200..216)
+            .map(|number| PathBuf::from(format!("/dev/loop{number}")))
+            .find(|node| {
+                let attached = Command::new("losetup").arg(node).arg(file).output();
+                attached.is_ok_and(|output| output.status.success())
+            })
+            .expect("a free loop device with a high number");
+        Self {
+            node,
+            file: file.to_owned(),
+            _dir: None,
+        }
+    }
+
+    /// Takes the medium out, as far as a loop device has one.
+    pub(crate) fn detach(&self) {
+        output(Command::new("losetup").arg("--detach").arg(&self.node));
+    }
+
+    /// Makes an ext4 on it.
+    pub(crate) fn format(&self) {
+        output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&self.node));
+    }
+
+    /// The kernel's name, as in `/sys/block`.
+    pub(crate) fn name(&self) -> String {
+        self.node
+            .file_name()
+            .expect("node's name")
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// The device number.
+    pub(crate) fn number(&self) -> DevNum {
+        let text = fs::read_to_string(format!("/sys/block/{}/dev", self.name())).expect("number");
+        text.trim().parse().expect("a device number")
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.node)
+            .status();
+    }
+}
+
+/// Runs a program and gives its output; panics with what it says when it fails.
+pub(crate) fn output(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Makes a FIFO.
+pub(crate) fn fifo(path: &Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).expect("path of a FIFO");
+    nix::unistd::mkfifo(path.as_c_str(), nix::sys::stat::Mode::S_IRUSR).expect("mkfifo");
+}
+
+/// A class over `dir`, which host and daemon see at the same path.
+pub(crate) fn class(name: &str, dir: &Path, volume_mode: VolumeMode) -> Class {
+    Class {
+        name: ClassName::new(name),
+        host_dir: dir.to_owned(),
+        mount_dir: dir.to_owned(),
+        volume_mode,
+        access_mode: "ReadWriteOnce".into(),
+        fs_type: None,
+        pattern: NamePattern::default(),
+        cleaner: Cleaner::Zero,
+    }
+}
+
+/// An entry's name.
+pub(crate) fn entry(name: &str) -> EntryName {
+    EntryName::parse(name.as_ref()).expect("a good name")
+}
