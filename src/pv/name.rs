@@ -59,6 +59,28 @@ pub fn quantity(bytes: u64) -> String {
     format!("{value}{}", SUFFIXES[suffix])
 }
 
+/// Reads a quantity of bytes: a whole number with a binary or decimal suffix or none. `None` for what
+/// the API allows beyond that (fractions, exponents), which no volume of ours has.
+pub fn parse_quantity(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let unit: u64 = match suffix {
+        "" => 1,
+        "Ki" => KIB,
+        "Mi" => MIB,
+        "Gi" => GIB,
+        "Ti" => 1 << 40,
+        "Pi" => 1 << 50,
+        "Ei" => 1 << 60,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +147,23 @@ mod tests {
         assert_ne!(node_label(&a), node_label(&b));
     }
 
+    #[test]
+    fn quantities_of_others_are_read() {
+        for (text, want) in
+            [("5k", Some(5000)), ("1.5Gi", None), ("", None), ("99Ei", None), ("1e3", None)]
+        {
+            assert_eq!(parse_quantity(text), want, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_quantity_reads_back(bytes in any::<u64>()) {
+            prop_assert_eq!(parse_quantity(&quantity(bytes)), Some(bytes));
+            let rounded = capacity(bytes);
+            prop_assert_eq!(parse_quantity(&quantity(rounded)), Some(rounded));
+        }
+
         #[test]
         fn capacity_never_grows_and_loses_less_than_a_tenth(bytes in any::<u64>()) {
             let rounded = capacity(bytes);

@@ -16,6 +16,9 @@ pub struct Status {
     pub version: &'static str,
     /// The node.
     pub node: String,
+    /// What keeps everything from being offered, if something does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
     /// Where notice of changes comes from, and whether it does.
     pub sources: Vec<SourceStatus>,
     /// What is wrong or odd in the configuration, in words.

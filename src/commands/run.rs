@@ -1,0 +1,249 @@
+//! `provisor run`: the daemon of one node, and the composition root of the house.
+//!
+//! Tasks and threads, and what flows between them:
+//! - watches of the API server (three tasks) send [`ClusterEvent`]s;
+//! - `node::watch` (two threads) marks classes dirty;
+//! - the [`Owner`], one task, holds all state: it starts scans of dirty classes, asks `plan` for the
+//!   steps and starts a worker for each step that is due;
+//! - workers (a task each, with a thread while they touch disks) report back to the owner;
+//! - the HTTP server and the Event sink only read what the owner publishes.
+//!
+//! The first SIGTERM stops intake and lets workers come to a safe point; the second ends at once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use kube::Client;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::args::RunArgs;
+use crate::cluster::{self, ClusterEvent, EventSink, Volumes};
+use crate::config::{self, Config};
+use crate::node::inspect::Inspector;
+use crate::node::kubelet::KubeletView;
+use crate::node::watch::Watch;
+use crate::serve::{Metrics, Server, SourceStatus};
+
+mod dirty;
+mod owner;
+mod report;
+mod retry;
+mod witness;
+mod work;
+
+use dirty::Dirty;
+use owner::Owner;
+use report::Report;
+use work::Tools;
+
+/// How many events of the API server may wait for the owner; watches pause beyond it.
+const CLUSTER_QUEUE: usize = 256;
+
+/// How long workers have to come to a safe point after the first SIGTERM. Below the 30 s that a Pod
+/// has by default.
+const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// What the daemon is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory with the mounted ConfigMap.
+    pub config_dir: PathBuf,
+    /// Name of the Node object.
+    pub node_name: String,
+    /// Namespace of the Pod.
+    pub namespace: String,
+    /// How the API server is reached.
+    pub client: kube::Config,
+    /// Address of the HTTP server; `None` for none.
+    pub listen_address: Option<String>,
+    /// Path of the metrics.
+    pub metrics_path: String,
+}
+
+/// Runs until a signal says stop.
+///
+/// # Errors
+/// What keeps the daemon from starting: no node name, no way to the API server, no configuration, a
+/// taken port. Nothing that happens later ends it.
+pub async fn main(args: RunArgs) -> anyhow::Result<()> {
+    let options = Options {
+        config_dir: args.node.config_dir,
+        node_name: node_name(args.node.node_name)?,
+        namespace: args.namespace,
+        client: cluster::config().await.context("can't find the API server")?,
+        listen_address: Some(args.listen_address).filter(|address| !address.is_empty()),
+        metrics_path: args.metrics_path,
+    };
+    let mut signals = Signals::new()?;
+    let stop = CancellationToken::new();
+    let daemon = run(options, stop.clone());
+    tokio::pin!(daemon);
+    tokio::select! {
+        result = &mut daemon => return result,
+        name = signals.next() => info!(signal = name, "stopping; a second signal ends at once"),
+    }
+    stop.cancel();
+    tokio::select! {
+        result = daemon => result,
+        name = signals.next() => {
+            warn!(signal = name, "ending at once");
+            Ok(())
+        }
+    }
+}
+
+/// The node's name, which upstream requires too (contract CFG-40).
+pub(super) fn node_name(given: Option<String>) -> anyhow::Result<String> {
+    match given.filter(|name| !name.is_empty()) {
+        Some(name) => Ok(name),
+        None => bail!("the node's name is not known: set MY_NODE_NAME from spec.nodeName"),
+    }
+}
+
+/// The two signals that ask a process to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("can't listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        // Both are cancel-safe: a signal that is not taken here is taken by the next call.
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Runs the daemon until `stop`, and then until its workers are at a safe point.
+///
+/// # Errors
+/// As [`main`].
+pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()> {
+    let config = Arc::new(config::load(&options.config_dir)?);
+    say(&config, &options);
+    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
+    let client = cluster::client(options.client.clone()).context("can't set up the client")?;
+
+    let tasks = TaskTracker::new();
+    let background = stop.child_token();
+    let (events, publisher) = EventSink::new(client.clone(), &options.node_name, Arc::clone(&metrics));
+    tasks.spawn(publisher.run(background.clone()));
+    let volumes = Volumes::new(client.clone(), Arc::clone(&metrics));
+    let (cluster_events, watches) =
+        watch_cluster(&client, &options.node_name, &config, &metrics, &background);
+
+    let dirty = Arc::new(Dirty::new(config.classes.keys().cloned()));
+    let targets = config.classes.values().map(|c| (c.name.clone(), c.mount_dir.clone())).collect();
+    let watch = Watch::start(targets, {
+        let dirty = Arc::clone(&dirty);
+        move |dirt| dirty.mark(dirt)
+    })
+    .context("can't watch the kernel")?;
+    for warning in watch.warnings() {
+        warn!("{warning}");
+    }
+
+    let sources = sources(&watch);
+    let report = Report::new(&options, &config, Arc::clone(&metrics), events, sources);
+    if let Some(address) = &options.listen_address {
+        let server = Server::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
+        info!(address, "serving metrics, health and status");
+        let state = report.serving(&options.metrics_path);
+        tasks.spawn(server.serve(state, background.clone()));
+    }
+    let tools = Tools {
+        config: Arc::clone(&config),
+        volumes,
+        inspector: Inspector::new(KubeletView::detect(options.node_name.as_str())),
+        metrics,
+    };
+    tasks.close();
+    let owner = Owner::new(config, tools, dirty, cluster_events, report);
+    let work = async {
+        owner.run(stop, DRAIN_LIMIT).await;
+        background.cancel();
+    };
+    tokio::join!(Box::pin(work), Box::pin(watches));
+    drop(watch);
+    // What is still open are idle watches and scrapes; they end on the cancelled token.
+    let _ = tokio::time::timeout(Duration::from_secs(2), tasks.wait()).await;
+    info!("stopped");
+    Ok(())
+}
+
+/// The watches of the API server, as one future to drive until `cancel`, and what they send.
+pub(super) fn watch_cluster(
+    client: &Client,
+    node: &str,
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    cancel: &CancellationToken,
+) -> (mpsc::Receiver<ClusterEvent>, impl Future<Output = ()> + use<>) {
+    let (sender, receiver) = mpsc::channel(CLUSTER_QUEUE);
+    // The names don't change while this process runs; their sender may go.
+    let (_, names) = watch::channel(config.classes.keys().cloned().collect());
+    let (client, metrics, cancel) = (client.clone(), Arc::clone(metrics), cancel.clone());
+    let node = node.to_owned();
+    let watches = async move {
+        let with = || (sender.clone(), Arc::clone(&metrics), cancel.clone());
+        let (tx, counts, end) = with();
+        let classes = cluster::watch_classes(client.clone(), names, tx, counts, end);
+        let (tx, counts, end) = with();
+        let volumes = cluster::watch_volumes(client.clone(), &node, tx, counts, end);
+        let (tx, counts, end) = with();
+        let this_node = cluster::watch_node(client.clone(), &node, tx, counts, end);
+        tokio::join!(classes, volumes, this_node);
+    };
+    (receiver, watches)
+}
+
+/// What tells of changes, for `/status`.
+fn sources(watch: &Watch) -> Vec<SourceStatus> {
+    let working = watch.sources().iter().map(|name| SourceStatus {
+        name: (*name).to_owned(),
+        working: true,
+        detail: String::new(),
+    });
+    let broken = watch.warnings().into_iter().map(|detail| SourceStatus {
+        name: "kernel".to_owned(),
+        working: false,
+        detail,
+    });
+    working.chain(broken).collect()
+}
+
+fn say(config: &Config, options: &Options) {
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = options.node_name,
+        classes = config.classes.len(),
+        "starting"
+    );
+    for finding in &config.findings {
+        warn!("configuration: {finding}");
+    }
+    for class in config.classes.values() {
+        info!(
+            class = %class.name,
+            directory = %class.mount_dir.display(),
+            mode = %class.volume_mode,
+            "offering"
+        );
+    }
+}

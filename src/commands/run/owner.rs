@@ -1,0 +1,401 @@
+//! The owner: one task that holds all state, decides, and starts workers.
+//!
+//! Level-triggered: events only change what the owner knows or say "look again"; every step comes
+//! from `plan` over all that is known. At most one worker runs for each PersistentVolume name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::dirty::Dirty;
+use super::report::{Report, Trouble};
+use super::retry::Retries;
+use super::work::{self, Done, Job, Outcome, Tools};
+use crate::cluster::{ClusterEvent, VolumeEvent};
+use crate::config::Config;
+use crate::node::watch::Dirt;
+use crate::plan::{Step, View, plan};
+use crate::pv::{ClassFacts, NodeFacts, Phase, Pv};
+use crate::serve::Gate;
+use crate::volume::{ClassName, Scan};
+
+/// Creates in flight at once: enough to keep an API server busy, few enough to leave it to others.
+const OFFERS_AT_ONCE: usize = 16;
+
+/// Wipes at once. Each saturates its own disk; together they must leave CPU for the workloads.
+const WIPES_AT_ONCE: usize = 4;
+
+/// Plans are at least this far apart in a burst; the first of a burst is made at once.
+const PLAN_GAP: Duration = Duration::from_millis(10);
+
+/// Events of the kernel can be lost; so often everything is looked at anyway.
+const RESCAN: Duration = Duration::from_secs(300);
+
+/// The loop shows at least this often that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(20);
+
+/// Scans of one class follow each other at a distance of their own length, up to this.
+const SCAN_GAP_MAX: Duration = Duration::from_secs(1);
+
+/// All state of the daemon.
+pub(super) struct Owner {
+    config: Arc<Config>,
+    tools: Arc<Tools>,
+    dirty: Arc<Dirty>,
+    cluster: mpsc::Receiver<ClusterEvent>,
+    report: Report,
+
+    known: Known,
+    node: Option<NodeFacts>,
+    classes: BTreeMap<ClassName, ClassFacts>,
+    volumes: BTreeMap<String, Pv>,
+    scans: BTreeMap<ClassName, Scan>,
+
+    waiting: BTreeSet<ClassName>,
+    scanning: BTreeMap<ClassName, Instant>,
+    scan_after: HashMap<ClassName, Instant>,
+    scanners: JoinSet<(ClassName, Scan)>,
+
+    busy: HashMap<String, Job>,
+    /// Steps of the last plan that a worker has finished with; the next plan has others.
+    settled: BTreeSet<String>,
+    workers: JoinSet<Done>,
+    retries: Retries,
+    steps: Vec<Step>,
+    /// Something changed since the last plan.
+    changed: bool,
+    planned: Option<Instant>,
+    /// Something changed since the last report.
+    stale: bool,
+    publish_at: Option<Instant>,
+    rescan: Instant,
+}
+
+/// Which parts of the API server's side have been heard of at all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    volumes: bool,
+    classes: bool,
+    node: bool,
+}
+
+impl Known {
+    fn all(self) -> bool {
+        self.volumes && self.classes && self.node
+    }
+}
+
+impl Owner {
+    pub(super) fn new(
+        config: Arc<Config>,
+        tools: Tools,
+        dirty: Arc<Dirty>,
+        cluster: mpsc::Receiver<ClusterEvent>,
+        report: Report,
+    ) -> Self {
+        Self {
+            config,
+            tools: Arc::new(tools),
+            dirty,
+            cluster,
+            report,
+            known: Known::default(),
+            node: None,
+            classes: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            scans: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            scanning: BTreeMap::new(),
+            scan_after: HashMap::new(),
+            scanners: JoinSet::new(),
+            busy: HashMap::new(),
+            settled: BTreeSet::new(),
+            workers: JoinSet::new(),
+            retries: Retries::default(),
+            steps: Vec::new(),
+            changed: true,
+            planned: None,
+            stale: true,
+            publish_at: None,
+            rescan: Instant::now() + RESCAN,
+        }
+    }
+
+    /// Runs until `stop`, then until the workers have stopped, but not longer than `drain`.
+    pub(super) async fn run(mut self, stop: CancellationToken, drain: Duration) {
+        loop {
+            let now = Instant::now();
+            self.report.beat();
+            self.start_scans(now);
+            self.decide(now);
+            let wake = self.next_wake(now);
+            tokio::select! {
+                () = stop.cancelled() => break,
+                // Cancel-safe: an event that is not taken stays in the channel.
+                Some(event) = self.cluster.recv() => {
+                    self.hear(event);
+                    while let Ok(event) = self.cluster.try_recv() {
+                        self.hear(event);
+                    }
+                }
+                // Cancel-safe: see `Dirty::changed`.
+                () = self.dirty.changed() => {}
+                // Cancel-safe: a task that is not joined stays in the set.
+                Some(joined) = self.scanners.join_next(), if !self.scanners.is_empty() => {
+                    if let Ok((class, scan)) = joined {
+                        self.scanned(class, scan);
+                    }
+                }
+                Some(joined) = self.workers.join_next(), if !self.workers.is_empty() => {
+                    if let Ok(done) = joined {
+                        self.done(done);
+                    }
+                }
+                () = sleep_until(wake) => {}
+            }
+        }
+        self.drain(drain).await;
+    }
+
+    /// Takes in what a watch says.
+    fn hear(&mut self, event: ClusterEvent) {
+        self.changed = true;
+        match event {
+            ClusterEvent::Volumes(VolumeEvent::Synced(list)) => {
+                self.report.pass(Gate::Volumes);
+                self.known.volumes = true;
+                self.volumes = list.into_iter().map(|pv| (pv.name.clone(), pv)).collect();
+                let names: Vec<String> = self.busy.keys().cloned().collect();
+                names.iter().for_each(|name| self.check_job(name));
+            }
+            ClusterEvent::Volumes(VolumeEvent::Applied(pv)) => self.apply(*pv),
+            ClusterEvent::Volumes(VolumeEvent::Deleted { name, uid }) => {
+                if self.volumes.get(&name).is_some_and(|pv| pv.uid == uid) {
+                    self.volumes.remove(&name);
+                }
+                self.retries.hurry(&name, Instant::now());
+                self.check_job(&name);
+            }
+            ClusterEvent::Classes(classes) => {
+                self.report.pass(Gate::Classes);
+                self.known.classes = true;
+                self.classes = classes;
+            }
+            ClusterEvent::Node(facts) => {
+                if facts.is_some() {
+                    self.report.pass(Gate::Node);
+                }
+                self.known.node = true;
+                self.node = facts;
+            }
+        }
+    }
+
+    /// Takes in a PersistentVolume, unless it is older than what is known: a watch may lag behind what
+    /// our own writes returned.
+    fn apply(&mut self, pv: Pv) {
+        let name = pv.name.clone();
+        if let Some(known) = self.volumes.get(&name) {
+            if known.uid == pv.uid && is_older(&pv.resource_version, &known.resource_version) {
+                return;
+            }
+            if known.phase != pv.phase || known.claim != pv.claim {
+                self.retries.hurry(&name, Instant::now());
+            }
+        }
+        self.volumes.insert(name.clone(), pv);
+        self.check_job(&name);
+    }
+
+    /// Stops the wipe of a volume that is no longer released to us (pitfall W-04).
+    fn check_job(&self, name: &str) {
+        let Some(Job::Reclaim { uid, claim_uid, cancel, .. }) = self.busy.get(name) else { return };
+        let still = self.volumes.get(name).is_some_and(|pv| {
+            pv.uid == *uid && pv.phase == Phase::Released && pv.claim_uid() == claim_uid.as_deref()
+        });
+        if !still && !cancel.load(Ordering::Relaxed) {
+            debug!(pv = name, "not released any more");
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn start_scans(&mut self, now: Instant) {
+        if self.rescan <= now {
+            self.rescan = now + RESCAN;
+            self.dirty.mark(Dirt::All);
+        }
+        self.waiting.append(&mut self.dirty.take());
+        let due: Vec<ClassName> = self
+            .waiting
+            .iter()
+            .filter(|name| !self.scanning.contains_key(*name))
+            .filter(|name| self.scan_after.get(*name).is_none_or(|after| *after <= now))
+            .cloned()
+            .collect();
+        for name in due {
+            self.waiting.remove(&name);
+            let Some(class) = self.config.classes.get(&name).cloned() else { continue };
+            self.scanning.insert(name.clone(), now);
+            let tools = Arc::clone(&self.tools);
+            self.scanners.spawn(async move {
+                let scan = tools.inspector.scan(&class).await;
+                (name, scan)
+            });
+        }
+    }
+
+    fn scanned(&mut self, class: ClassName, scan: Scan) {
+        let now = Instant::now();
+        if let Some(began) = self.scanning.remove(&class) {
+            self.scan_after.insert(class.clone(), now + (now - began).min(SCAN_GAP_MAX));
+        }
+        if self.scans.get(&class) != Some(&scan) {
+            debug!(class = %class, "the directory changed");
+            let of_class = |pv: &&Pv| pv.class == class;
+            for pv in self.volumes.values().filter(of_class) {
+                self.retries.hurry(&pv.name, now);
+            }
+            self.scans.insert(class, scan);
+            self.changed = true;
+        }
+    }
+
+    /// Plans if anything changed, and starts a worker for each step that is due.
+    fn decide(&mut self, now: Instant) {
+        if !self.known.all() {
+            return;
+        }
+        let settled = self.planned.is_none_or(|last| now >= last + PLAN_GAP);
+        if self.changed && settled {
+            self.changed = false;
+            self.planned = Some(now);
+            self.stale = true;
+            self.settled.clear();
+            self.steps = plan(&View {
+                config: &self.config,
+                node: self.node.as_ref(),
+                classes: &self.classes,
+                scans: &self.scans,
+                volumes: &self.volumes,
+            });
+            let wanted: BTreeSet<&str> = self.steps.iter().filter_map(key).collect();
+            self.retries.retain(|name| wanted.contains(name));
+            if self.config.classes.keys().all(|class| self.scans.contains_key(class)) {
+                self.report.pass(Gate::FirstPass);
+            }
+        }
+        self.start_workers(now);
+        if self.stale {
+            let trouble = Trouble { busy: &self.busy, retries: &self.retries };
+            self.publish_at = self.report.publish(&self.steps, &self.volumes, trouble, now);
+            self.stale = self.publish_at.is_some();
+        }
+    }
+
+    fn start_workers(&mut self, now: Instant) {
+        let Some(node) = &self.node else { return };
+        let count = |offers: bool| {
+            self.busy.values().filter(|job| matches!(job, Job::Reclaim { .. }) != offers).count()
+        };
+        let (mut offers, mut wipes) = (count(true), count(false));
+        for step in &self.steps {
+            let Some(name) = key(step) else { continue };
+            let taken = self.busy.contains_key(name) || self.settled.contains(name);
+            if taken || !self.retries.is_due(name, now) {
+                continue;
+            }
+            let (running, limit) = match step {
+                Step::Reclaim(_) => (&mut wipes, WIPES_AT_ONCE),
+                _ => (&mut offers, OFFERS_AT_ONCE),
+            };
+            if *running >= limit {
+                continue;
+            }
+            let Some(job) = work::start(step, &self.tools, node, &self.volumes, &mut self.workers)
+            else {
+                continue;
+            };
+            *running += 1;
+            self.report.started(step);
+            self.stale = true;
+            self.busy.insert(name.to_owned(), job);
+        }
+    }
+
+    /// Takes in what a worker did.
+    fn done(&mut self, done: Done) {
+        let now = Instant::now();
+        let Done { key, outcome } = done;
+        let job = self.busy.remove(&key);
+        self.settled.insert(key.clone());
+        self.changed = true;
+        self.report.done(&key, self.volumes.get(&key), job.as_ref(), &outcome);
+        match outcome {
+            Outcome::Published(pv) | Outcome::Adopted(pv) => {
+                self.retries.forget(&key);
+                self.apply(pv);
+            }
+            Outcome::Reclaimed(_) | Outcome::LetGo => {
+                // The object goes when its last finalizer does, and the watch says so. Until then the
+                // step would only be asked for again.
+                if let Some(pv) = self.volumes.get(&key) {
+                    self.dirty.mark(Dirt::Class(pv.class.clone()));
+                    self.retries.hold(&key, now);
+                }
+            }
+            Outcome::Failed(refusal) => {
+                self.retries.failed(&key, refusal, now);
+            }
+        }
+    }
+
+    fn next_wake(&self, now: Instant) -> Instant {
+        let scans = self.waiting.iter().filter(|name| !self.scanning.contains_key(*name));
+        let scan = scans.filter_map(|name| self.scan_after.get(name)).min().copied();
+        let plan = self.planned.filter(|_| self.changed).map(|last| last + PLAN_GAP);
+        [scan, plan, self.publish_at, self.retries.next(now), Some(self.rescan)]
+            .into_iter()
+            .flatten()
+            .fold(now + HEARTBEAT, Instant::min)
+    }
+
+    /// Lets workers come to a safe point. What was wiped so far is recorded; the next process goes on.
+    async fn drain(mut self, limit: Duration) {
+        for job in self.busy.values() {
+            if let Job::Reclaim { cancel, .. } = job {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        }
+        let idle = async { while self.workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(limit, idle).await.is_err() {
+            warn!("a worker did not stop in time; the next process goes on where it was");
+        }
+    }
+}
+
+/// The PersistentVolume that a step works on; `None` for steps without work.
+fn key(step: &Step) -> Option<&str> {
+    match step {
+        Step::Offer(offer) => Some(&offer.pv),
+        Step::Adopt(adopt) => Some(&adopt.pv),
+        Step::Reclaim(reclaim) => Some(&reclaim.pv),
+        Step::LetGo(let_go) => Some(&let_go.pv),
+        Step::Keep(_) | Step::Refuse(_) => None,
+    }
+}
+
+/// Resource versions are numbers that grow (KEP-5504, Kubernetes 1.35); where they are not, nothing is
+/// older.
+fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
+    }
+}

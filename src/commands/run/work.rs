@@ -1,0 +1,384 @@
+//! The workers: one task for each step, from its first API call to its last.
+//!
+//! Each makes one attempt and reports; trying again is the owner's. Whatever can't be undone is
+//! preceded by a live read and carries its UID and resource version as preconditions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::witness::NodeWitness;
+use crate::clean::{self, Control, Live, Progress, Proof, Request};
+use crate::cluster::{ApiError, Created, Volumes};
+use crate::config::{Class, Config};
+use crate::node::inspect::Inspector;
+use crate::plan::{Adopt, Reclaim, Stage, Step};
+use crate::pv::{Cleaning, CleaningState, NodeFacts, Offer, Phase, Pv, manifest, node_label};
+use crate::serve::Metrics;
+use crate::volume::{Reason, Refusal};
+
+/// How often a write that conflicts with somebody else's is made again on a fresh read.
+const CONFLICTS: usize = 5;
+
+/// What all workers share.
+pub(super) struct Tools {
+    pub(super) config: Arc<Config>,
+    pub(super) volumes: Volumes,
+    pub(super) inspector: Inspector,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// A worker that runs.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A single API call or two.
+    Call,
+    /// A reclaim, which can be stopped.
+    Reclaim { uid: String, claim_uid: Option<String>, cancel: Arc<AtomicBool>, progress: Arc<Gauge>, since: Instant },
+}
+
+/// How far a wipe is, for people.
+#[derive(Debug, Default)]
+pub(super) struct Gauge(std::sync::Mutex<Option<Progress>>);
+
+impl Gauge {
+    pub(super) fn get(&self) -> Option<Progress> {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn set(&self, progress: Progress) {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(progress);
+    }
+}
+
+/// A worker's report.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The PersistentVolume's name.
+    pub(super) key: String,
+    pub(super) outcome: Outcome,
+}
+
+/// How a step went.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Published(Pv),
+    Adopted(Pv),
+    Reclaimed(Option<Wiped>),
+    LetGo,
+    Failed(Refusal),
+}
+
+/// What a proven wipe took.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Wiped {
+    pub(super) method: String,
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+    pub(super) took: Duration,
+}
+
+/// Starts the worker for `step`; `None` when there is nothing to start.
+pub(super) fn start(
+    step: &Step,
+    tools: &Arc<Tools>,
+    node: &NodeFacts,
+    volumes: &BTreeMap<String, Pv>,
+    workers: &mut JoinSet<Done>,
+) -> Option<Job> {
+    let tools = Arc::clone(tools);
+    let mut run = |key: &str, work: Work| {
+        let key = key.to_owned();
+        workers.spawn(async move {
+            let outcome = work.await.unwrap_or_else(Outcome::Failed);
+            Done { key, outcome }
+        });
+    };
+    match step {
+        Step::Offer(offer) => {
+            run(&offer.pv, Box::pin(publish(tools, node.clone(), offer.clone())));
+            Some(Job::Call)
+        }
+        Step::Adopt(step) => {
+            let pv = volumes.get(&step.pv)?.clone();
+            run(&step.pv, Box::pin(adopt(tools, node.clone(), pv, step.clone())));
+            Some(Job::Call)
+        }
+        Step::LetGo(step) => {
+            let pv = volumes.get(&step.pv)?.clone();
+            run(&step.pv, Box::pin(let_go(tools, pv)));
+            Some(Job::Call)
+        }
+        Step::Reclaim(step) => {
+            let class = tools.config.classes.get(&step.class)?.clone();
+            let (cancel, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Gauge::default()));
+            let job = Job::Reclaim {
+                uid: step.uid.clone(),
+                claim_uid: step.claim_uid.clone(),
+                cancel: Arc::clone(&cancel),
+                progress: Arc::clone(&progress),
+                since: Instant::now(),
+            };
+            let node = node.clone();
+            let worker = Reclaimer { tools, node, class, step: step.clone(), cancel, progress };
+            run(&step.pv, Box::pin(worker.run()));
+            Some(job)
+        }
+        Step::Keep(_) | Step::Refuse(_) => None,
+    }
+}
+
+type Work = std::pin::Pin<Box<dyn Future<Output = Result<Outcome, Refusal>> + Send>>;
+
+/// Creates a PersistentVolume. A name that is taken already is looked at before it is refused: it may
+/// be ours from a moment ago, or upstream's for this very entry.
+async fn publish(
+    tools: Arc<Tools>,
+    node: NodeFacts,
+    offer: Offer,
+) -> Result<Outcome, Refusal> {
+    let began = Instant::now();
+    let Some(object) = manifest(&offer, &node, &tools.config) else {
+        return Err(Refusal::new(Reason::NodeUnknown, "the node has no hostname label any more"));
+    };
+    match tools.volumes.create(&object).await {
+        Ok(Created::New(pv)) => {
+            tools.metrics.discovered(offer.mode, began.elapsed());
+            return Ok(Outcome::Published(*pv));
+        }
+        Ok(Created::Exists) => {}
+        Err(error) => return Err(api("create", &offer.pv, &error)),
+    }
+    let existing = tools.volumes.get(&offer.pv).await.map_err(|e| api("read", &offer.pv, &e))?;
+    let Some(pv) = existing else {
+        return Err(Refusal::new(Reason::NameTaken, "its name was taken a moment ago; trying again"));
+    };
+    let same_entry = pv.path.as_deref() == Some(offer.path.as_str()) && pv.class == offer.class;
+    if same_entry && pv.is_own(&node) {
+        return Ok(Outcome::Published(pv));
+    }
+    if same_entry && is_upstreams(&pv, &node) {
+        let label = node_label(&node.name);
+        return match tools.volumes.adopt(&pv, &offer.identity, &label).await {
+            Ok(pv) => Ok(Outcome::Adopted(pv)),
+            Err(error) => Err(api("adopt", &pv.name, &error)),
+        };
+    }
+    Err(Refusal::new(
+        Reason::NameTaken,
+        format!(
+            "PersistentVolume {} exists and is not ours (provisioned by {:?}, path {:?}); delete or \
+             rename one of the two",
+            pv.name,
+            pv.provisioned_by.as_deref().unwrap_or("nobody"),
+            pv.path.as_deref().unwrap_or(""),
+        ),
+    ))
+}
+
+/// Whether the reference provisioner made `pv` on this node for a claim-able volume. A released one is
+/// not taken over: nothing says what was offered.
+fn is_upstreams(pv: &Pv, node: &NodeFacts) -> bool {
+    let free_or_used = matches!(pv.phase, Phase::Available | Phase::Bound | Phase::Pending);
+    let made_here = pv.provisioned_by.as_deref().is_some_and(|by| {
+        by == node.provisioner(true) || by == node.provisioner(false)
+    });
+    let host_is_ours = node.hostname.as_ref().is_some_and(|host| pv.hostnames == [host.as_str()]);
+    free_or_used && !pv.deleting && made_here && host_is_ours && pv.node_label.is_none()
+}
+
+async fn adopt(
+    tools: Arc<Tools>,
+    node: NodeFacts,
+    pv: Pv,
+    step: Adopt,
+) -> Result<Outcome, Refusal> {
+    let label = node_label(&node.name);
+    match tools.volumes.adopt(&pv, &step.identity, &label).await {
+        Ok(pv) => Ok(Outcome::Adopted(pv)),
+        Err(error) => Err(api("adopt", &pv.name, &error)),
+    }
+}
+
+async fn let_go(tools: Arc<Tools>, pv: Pv) -> Result<Outcome, Refusal> {
+    match tools.volumes.let_go(&pv).await {
+        Ok(()) => Ok(Outcome::LetGo),
+        Err(error) => Err(api("let go of", &pv.name, &error)),
+    }
+}
+
+/// A failed call as a refusal.
+fn api(verb: &str, name: &str, error: &ApiError) -> Refusal {
+    Refusal::new(Reason::ApiRefused, format!("can't {verb} PersistentVolume {name}: {error}"))
+}
+
+/// One reclaim: hold the volume, read the object live, record that the wipe begins, wipe, record that
+/// it is proven and drop the finalizer, delete.
+struct Reclaimer {
+    tools: Arc<Tools>,
+    node: NodeFacts,
+    class: Class,
+    step: Reclaim,
+    cancel: Arc<AtomicBool>,
+    progress: Arc<Gauge>,
+}
+
+impl Reclaimer {
+    async fn run(self) -> Result<Outcome, Refusal> {
+        let (pv, wiped) = match self.step.stage {
+            Stage::Delete => (self.live().await?, None),
+            Stage::Wipe { resume_at } => {
+                let (pv, proof) = self.wipe(resume_at).await?;
+                let pv = self.record_proof(pv, &proof).await?;
+                (pv, Some(wiped(&proof)))
+            }
+        };
+        self.delete(pv).await?;
+        Ok(Outcome::Reclaimed(wiped))
+    }
+
+    /// Hold, read, permit, record, wipe, in this order: each step makes the next one safe.
+    async fn wipe(&self, resume_at: u64) -> Result<(Pv, Proof), Refusal> {
+        let request = self.request();
+        let held = blocking(move || clean::hold(request, &NodeWitness)).await?;
+        let read_at = Instant::now();
+        let pv = self.live().await?;
+        let live = Live { pv: Some(pv.clone()), read_at };
+        let permit = blocking(move || held.permit(&live, &NodeWitness, Instant::now())).await?;
+        let mut pv = self.mark(pv, CleaningState::Started, String::new(), resume_at).await?;
+
+        let (checkpoints_tx, mut checkpoints) = mpsc::unbounded_channel();
+        let (cancel, gauge) = (Arc::clone(&self.cancel), Arc::clone(&self.progress));
+        let cleaner = self.class.cleaner.clone();
+        let wiping = blocking(move || {
+            let control = Control {
+                cancel: &cancel,
+                progress: &|progress| gauge.set(progress),
+                checkpoint: &|done_bytes| {
+                    // Without a listener the wipe goes on, only without checkpoints.
+                    let _ = checkpoints_tx.send(done_bytes);
+                },
+            };
+            clean::wipe(permit, &cleaner, resume_at, &control)
+        });
+        tokio::pin!(wiping);
+        loop {
+            tokio::select! {
+                // Cancel-safe: a checkpoint that is not taken stays in the channel.
+                Some(done_bytes) = checkpoints.recv() => {
+                    let started = CleaningState::Started;
+                    // A checkpoint that can't be written costs a later process time, nothing else.
+                    if let Ok(marked) = self.mark(pv.clone(), started, String::new(), done_bytes).await {
+                        pv = marked;
+                    }
+                }
+                proof = &mut wiping => return Ok((pv, proof?)),
+            }
+        }
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            pv: self.step.pv.clone(),
+            uid: self.step.uid.clone(),
+            claim_uid: self.step.claim_uid.clone(),
+            node: self.node.clone(),
+            class: self.class.clone(),
+            entry: self.step.entry.clone(),
+            recorded: self.step.recorded.clone(),
+        }
+    }
+
+    /// The object as the API server has it now, if it is still the one that was decided about.
+    async fn live(&self) -> Result<Pv, Refusal> {
+        let name = &self.step.pv;
+        match self.tools.volumes.get(name).await.map_err(|e| api("read", name, &e))? {
+            None => Err(Refusal::new(Reason::PvGone, "the PersistentVolume is gone")),
+            Some(pv) if pv.uid != self.step.uid => {
+                Err(Refusal::new(Reason::PvReplaced, "another PersistentVolume has its name now"))
+            }
+            Some(pv) if pv.phase != Phase::Released => Err(Refusal::new(
+                Reason::NotReleased,
+                format!("the PersistentVolume is {:?} now", pv.phase),
+            )),
+            Some(pv) if pv.claim_uid() != self.step.claim_uid.as_deref() => {
+                Err(Refusal::new(Reason::ClaimChanged, "the PersistentVolume has another claim now"))
+            }
+            Some(pv) => Ok(pv),
+        }
+    }
+
+    /// Writes the cleaning state; on a conflict again over a fresh read.
+    async fn mark(
+        &self,
+        mut pv: Pv,
+        state: CleaningState,
+        method: String,
+        done_bytes: u64,
+    ) -> Result<Pv, Refusal> {
+        let cleaning = Cleaning {
+            pv_uid: self.step.uid.clone(),
+            claim_uid: self.step.claim_uid.clone(),
+            state,
+            method,
+            done_bytes,
+        };
+        let keep_finalizer = state == CleaningState::Started;
+        for _ in 0..CONFLICTS {
+            match self.tools.volumes.mark(&pv, &cleaning, keep_finalizer).await {
+                Err(ApiError::Conflict(_)) => pv = self.live().await?,
+                Err(error) => return Err(api("mark", &self.step.pv, &error)),
+                Ok(pv) => return Ok(pv),
+            }
+        }
+        Err(Refusal::new(Reason::ApiRefused, "somebody else keeps changing the PersistentVolume"))
+    }
+
+    async fn record_proof(&self, pv: Pv, proof: &Proof) -> Result<Pv, Refusal> {
+        self.mark(pv, CleaningState::Wiped, proof.method().to_owned(), 0).await
+    }
+
+    /// Deletes the object, if it is still as it was when the proof was recorded.
+    async fn delete(&self, mut pv: Pv) -> Result<(), Refusal> {
+        for _ in 0..CONFLICTS {
+            let wiped = pv.current_cleaning().is_some_and(|c| c.state == CleaningState::Wiped);
+            if !wiped {
+                return Err(Refusal::new(Reason::ClaimChanged, "the proof of the wipe is gone"));
+            }
+            match self.tools.volumes.delete(&pv.name, &pv.uid, &pv.resource_version).await {
+                Err(ApiError::Conflict(_)) => match self.live().await {
+                    Err(refusal) if refusal.reason == Reason::PvGone => return Ok(()),
+                    fresh => pv = fresh?,
+                },
+                Err(error) => return Err(api("delete", &pv.name, &error)),
+                Ok(()) => return Ok(()),
+            }
+        }
+        Err(Refusal::new(Reason::ApiRefused, "somebody else keeps changing the PersistentVolume"))
+    }
+}
+
+/// Runs `work` on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(_) => Err(Refusal::new(Reason::WipeFailed, "the worker thread ended early")),
+    }
+}
+
+fn wiped(proof: &Proof) -> Wiped {
+    Wiped {
+        method: proof.method().to_owned(),
+        bytes: proof.bytes(),
+        files: proof.files(),
+        took: proof.duration(),
+    }
+}
