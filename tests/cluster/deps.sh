@@ -1,0 +1,48 @@
+#!/bin/bash
+# deps.sh build|control-plane|node: sees to it that the Debian packages with the needed programs are there. As root it installs what is
+# missing, for others it says what to install. When nothing is missing it asks no package manager.
+set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin
+
+declare -A package=(
+  [curl]=curl [openssl]=openssl [flock]=util-linux [python3]=python3 [busybox]=busybox-static
+  [runc]=runc [/usr/lib/cni/ptp]=containernetworking-plugins [/usr/lib/cni/host-local]=containernetworking-plugins
+  [socat]=socat [ip]=iproute2 [unshare]=util-linux [nsenter]=util-linux [losetup]=mount
+  [udevadm]=udev [mkfs.ext4]=e2fsprogs [mkfs.xfs]=xfsprogs [sgdisk]=gdisk [pip]=python3-pip
+)
+case ${1:-node} in
+  build) needs="flock python3 busybox" ;;
+  go) needs="python3 pip" ;;
+  control-plane) needs="curl openssl flock" ;;
+  node) needs="curl openssl flock runc /usr/lib/cni/ptp /usr/lib/cni/host-local socat ip unshare nsenter losetup udevadm mkfs.ext4 mkfs.xfs sgdisk" ;;
+  *) echo "usage: deps.sh build|go|control-plane|node" >&2; exit 2 ;;
+esac
+
+is_there() {
+  case $1 in
+    /*) [ -x "$1" ] ;;
+    pip) python3 -m pip --version > /dev/null 2>&1 ;;
+    # only the static one runs in an image of its own
+    busybox) command -v busybox > /dev/null && ! ldd "$(command -v busybox)" > /dev/null 2>&1 ;;
+    *) command -v "$1" > /dev/null ;;
+  esac
+}
+missing() {
+  local need
+  for need in $needs; do is_there "$need" || echo "${package[$need]}"; done | sort -u
+}
+
+packages=$(missing | tr '\n' ' ')
+[ -n "$packages" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
+  echo "Missing for the test cluster ($1). As root: apt-get install --no-install-recommends $packages" >&2
+  exit 1
+fi
+echo "installing: $packages"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp); trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # a list of names
+{ apt-get -q update && apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages; } > "$log" 2>&1 < /dev/null ||
+  { tail -20 "$log" >&2; exit 1; }
+packages=$(missing | tr '\n' ' ')
+[ -z "$packages" ] || { echo "installed, but still not found: $packages" >&2; exit 1; }
