@@ -19,7 +19,7 @@ done
 stop "$RUN/pid" 5 kube-scheduler kube-controller-manager service-address
 stop "$RUN/pid" 5 kube-apiserver
 stop "$RUN/pid" 5 etcd
-net_remove_all
+net_remove ""
 detach_loops "$RUN"
 slot=$(sed -n 's/^SLOT=//p' "$RUN/env" 2> /dev/null || true)
 [ -z "$slot" ] || release_slot "$slot"

@@ -40,10 +40,18 @@ is_alive() { # DIR NAME
   [ "$(started_at "$pid")" = "$start" ]
 }
 is_gone() { ! is_alive "$@"; }
-# start DIR NAME LOG COMMAND...: a daemon in a session of its own, so that a terminal's Ctrl-C reaches only the script.
+# start DIR NAME LOG COMMAND...: a daemon in a session of its own, so that a terminal's Ctrl-C reaches only the script. It keeps no
+# descriptor of ours: not a lock, and not the pipe at whose end a caller waits. Only the slot's lock, see claim_slot.
+slot_fd=-
 start() {
   local dir=$1 name=$2 log=$3; shift 3
-  setsid nohup "$@" > "$log" 2>&1 < /dev/null &
+  (
+    for fd in "/proc/$BASHPID/fd"/*; do
+      fd=${fd##*/}
+      case $fd in 0 | 1 | 2 | "$slot_fd") ;; *) eval "exec $fd>&-" ;; esac
+    done
+    exec setsid nohup "$@"
+  ) > "$log" 2>&1 < /dev/null &
   record "$dir" "$name" $!
 }
 # stop DIR GRACE NAME...: asks all of them to end, kills what is left after GRACE seconds.
@@ -113,7 +121,7 @@ claim_slot() { # sets SLOT
     file=$LOCKS/slot-$SLOT
     { mkdir -p "$LOCKS" && exec 9>> "$file"; } || continue
     # down.sh unlinks the file of a free slot: the one that we locked must still be the one with this name
-    if flock -n 9 && [ "$file" -ef /proc/self/fd/9 ] && slot_is_free "$SLOT"; then return; fi
+    if flock -n 9 && [ "$file" -ef /proc/self/fd/9 ] && slot_is_free "$SLOT"; then slot_fd=9; return; fi
     exec 9>&-
   done
   die "no free slot: $SLOTS clusters run, or other programs use the ports from 21000"
@@ -135,16 +143,19 @@ net_add() { # address|route VALUE
     route) ip route add unreachable "$2" ;;
   esac
 }
-net_remove_all() {
-  local kind value
+net_remove() { # PREFIX of the addresses; all without
+  local kind value left
   [ -e "$RUN/net" ] || return 0
+  exec 5>> "$RUN/net.lock"; flock -w 60 5 || return
+  left=$(awk -v p="${1:-}" 'index($2, p) != 1' "$RUN/net")
   while read -r kind value; do
-    case $kind in
-      address) ip address del "$value" dev lo 2> /dev/null || true ;;
-      route) ip route del unreachable "$value" 2> /dev/null || true ;;
+    case $kind-$value in
+      address-"${1:-}"*) ip address del "$value" dev lo 2> /dev/null || true ;;
+      route-"${1:-}"*) ip route del unreachable "$value" 2> /dev/null || true ;;
     esac
   done < "$RUN/net"
-  rm -f "$RUN/net"
+  printf '%s\n' "$left" > "$RUN/net"
+  exec 5>&-
 }
 
 # ---- The machine's own state that nodes change: kernel settings (kubelet, CNI) and directories that a kubelet hard-codes. The first node
@@ -165,7 +176,7 @@ machine_join() { # ID STATE_DIR
     for key in $SYSCTLS net/ipv4/ip_forward; do [ ! -r "/proc/sys/$key" ] || echo "$key $(< "/proc/sys/$key")"; done > "$LOCKS/sysctl.new"
     mv "$LOCKS/sysctl.new" "$LOCKS/sysctl"
   fi
-  for dir in $PRIVATE_DIRS /run/udev; do make_dir "$dir"; done
+  for dir in $PRIVATE_DIRS /run/udev /run/mount; do make_dir "$dir"; done
   echo "$2" > "$LOCKS/nodes/$1"
 }
 make_dir() {
