@@ -34,8 +34,8 @@ containers_are_gone || echo "these did not end: $(processes)" >&2
 # The kubelet attaches a loop device over every Block volume in use, and would have detached it when its pod ended.
 detach_loops "$dir"
 stop "$dir/pid" 10 containerd
-# A shim outlives its containerd on purpose. Ours are those that were given our socket.
-shims() { grep -lzsFx -- "$dir/containerd.sock" /proc/[0-9]*/cmdline | cut -d/ -f3; }
+# A shim outlives its containerd on purpose. Ours are those that were given our socket. (The pattern comes by file, else grep finds itself.)
+shims() { grep -lzsFx -f <(echo "$dir/containerd.sock") /proc/[0-9]*/cmdline | cut -d/ -f3; }
 no_shims() { [ -z "$(shims)" ]; }
 for signal in TERM KILL; do
   # shellcheck disable=SC2046

@@ -173,16 +173,20 @@ if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
   printf '+%s ' $(< /sys/fs/cgroup/cgroup.controllers) > /sys/fs/cgroup/cgroup.subtree_control || true
 fi
 
+# The Node object outlives node-down.sh, as it does a power cut: a heartbeat from before is not of this kubelet.
+heartbeat() { # of a node that is Ready
+  api "/api/v1/nodes/$name" 2> /dev/null | python3 -c '
+import json, sys
+try: print(*(c["lastHeartbeatTime"] for c in json.load(sys.stdin)["status"]["conditions"] if c["type"] == "Ready" and c["status"] == "True"))
+except (ValueError, KeyError): pass' | grep .
+}
+before=$(heartbeat || true)
 export NODE_IP INDEX
 unshare --mount --propagation private "$CLUSTER_SRC/node-up.sh" --inside "$name"
 say "containerd, images and kubelet started"
 
-node_is_ready() {
-  is_alive "$dir/pid" kubelet || return 2
-  api "/api/v1/nodes/$name" | python3 -c 'import json, sys; sys.exit(not any(c["type"] == "Ready" and c["status"] == "True" for c in json.load(sys.stdin)["status"]["conditions"]))'
-}
 end=$((SECONDS + 120))
-until node_is_ready > /dev/null 2>&1; do
+until heartbeat=$(heartbeat) && [ "$heartbeat" != "$before" ]; do
   is_alive "$dir/pid" kubelet || die "the kubelet died"
   [ "$SECONDS" -lt "$end" ] || die "node $name: not Ready within 120 s"
   sleep 0.1
