@@ -34,7 +34,9 @@ if [ -n "$inside" ]; then
   ctr() { "$BIN/ctr" -a "$dir/containerd.sock" -n k8s.io "$@"; }
   within 60 ctr version || die "containerd does not answer"
   # --local: the transfer service of containerd 2 wants a registry's idea of the image
-  for tar in "$IMAGES"/*.tar ${NODE_IMAGES:-}; do ctr images import --local "$tar" > /dev/null; done
+  for tar in "$IMAGES"/*.tar ${NODE_IMAGES:-}; do
+    ctr images import --local "$tar" > "$dir/log/import.log" 2>&1 || die "import of $tar: $(< "$dir/log/import.log")"
+  done
   # shellcheck disable=SC2086 # several arguments
   start "$dir/pid" kubelet "$dir/log/kubelet.log" "$BIN/kubelet" --config="$dir/kubelet.yaml" --kubeconfig="$RUN/kubeconfig/kubelet-$name" \
     --hostname-override="$name" --node-ip="$NODE_IP" --root-dir="$dir/kubelet" --node-labels="${NODE_LABELS:-topology.kubernetes.io/zone=zone-$INDEX}" \

@@ -42,6 +42,7 @@ undo() {
   trap '' INT TERM HUP
   rm -f "$RUN/pid/up" "$RUN/pid/.up"
   [ -z "$finished" ] || exit "$status"
+  exec 9>&- # the slot's lock: down.sh takes it to remove the file
   echo "up.sh did not finish (status $status): taking down what it started" >&2
   "$CLUSTER_SRC/down.sh" >&2
   exit "$((status ? status : 1))"
