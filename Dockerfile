@@ -15,8 +15,8 @@ LABEL org.opencontainers.image.title="provisor" \
       org.opencontainers.image.description="A static provisioner for local disks on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-# The one library that the base does not have. The pattern stands for the architecture; /usr/lib is searched on every one.
-COPY --from=build /usr/lib/*-linux-gnu/libudev.so.1 /usr/lib/
+# The one library that the base does not have: the link by its name and the file it points to, whatever the architecture and release.
+COPY --from=build /usr/lib/*-linux-gnu/libudev.so.1* /usr/lib/
 COPY LICENSE /usr/share/doc/provisor/
 COPY --from=build /src/target/release/provisor /provisor
 EXPOSE 8080

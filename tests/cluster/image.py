@@ -124,9 +124,10 @@ def copy(root, argument, context, built):
             fail(f"COPY {argument}: there is no {source}")
         for path in found:
             into = target.endswith("/") and not os.path.isdir(path)
-            # COPY of a file follows links, as a builder does
-            path = path if os.path.isdir(path) else os.path.realpath(path)
-            name = os.path.basename(source) if "*" not in source else os.path.basename(sorted(glob.glob(source))[0])
+            name = os.path.basename(source if path == built.get(source) else path)
+            # as BuildKit does: a link that is named is followed, one that a pattern matches is copied as it is
+            if os.path.islink(path) and "*" not in source:
+                path = os.path.realpath(path)
             root.add(path, os.path.join(target, name) if into else target)
 
 
