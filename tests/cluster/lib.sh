@@ -5,7 +5,7 @@
 CLUSTER_SRC=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/provisor-cluster
 BIN=${PROVISOR_CLUSTER_BIN:-$CACHE/bin}
-IMAGES=$CACHE/images
+IMAGES=$CACHE/node-images
 export RUN=${RUN:-/tmp/provisor-cluster}
 MARKER=$RUN/.provisor-cluster # up.sh makes it; without it down.sh removes nothing
 

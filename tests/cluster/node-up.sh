@@ -47,6 +47,10 @@ fi
 case $name in *[!a-z0-9.-]* | "") die "not a node name: $name" ;; esac
 [ ${#name} -le 20 ] || die "a node name of more than 20 characters makes socket paths too long: $name"
 [ ! -e "$dir" ] || die "node $name is there already; node-down.sh $name removes it"
+for path in $PRIVATE_DIRS; do
+  # they are covered in the node
+  for used in "$RUN" "$BIN" "$IMAGES"; do case $used/ in "$path"/*) die "$used is below $path: choose another place (RUN, XDG_CACHE_HOME)" ;; esac; done
+done
 "$CLUSTER_SRC/deps.sh" node
 begin=${EPOCHREALTIME/[.,]/}
 mkdir -p "$dir"/{cni,cni-data,containerd,host,kubelet,log,pid,state}

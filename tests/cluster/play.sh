@@ -67,7 +67,7 @@ cat << TRY
                                                           a pod that takes both disks, writes to them and waits
   kubectl delete -f $here/play/try.yaml
                                                           they are released, wiped and offered again
-  $here/in-node.sh node-a bash
+  RUN=$RUN $here/in-node.sh node-a bash
                                                           a shell among the node's mounts (mount another disk there)
   make cluster-down                                       ends it all
 TRY
