@@ -16,7 +16,7 @@ demo: deps ## the life of a volume on this machine, no cluster needed: a minute 
 	$(CARGO) run --locked --quiet --example demo
 
 test: deps ## everything: unit, stand-in API server, real control plane, Pods on a real node
-	$(CARGO) test --locked --lib --bins --examples --test it
+	$(CARGO) test --locked --lib --bins --examples --test it -- --skip real::
 	$(CARGO) test --locked --doc
 	tests/real.sh
 

@@ -95,7 +95,12 @@ impl<'w> Site<'w> {
 
     pub(crate) async fn without_node(world: &'w World) -> Self {
         let number = SITES.fetch_add(1, Ordering::Relaxed);
-        let node = format!("site-{}-{number}", std::process::id());
+        Self::on_node(world, &format!("site-{}-{number}", std::process::id())).await
+    }
+
+    /// On a node that is there already.
+    pub(crate) async fn on_node(world: &'w World, node: &str) -> Self {
+        let node = node.to_owned();
         let root = tempfile::Builder::new()
             .prefix("provisor-site-")
             .tempdir()
