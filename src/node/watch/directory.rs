@@ -79,9 +79,12 @@ impl Directories {
             .0
             .iter()
             .zip(&before)
-            .filter(|(_, place)| {
-                let armed = place.as_ref().and_then(|place| self.armed.get(&place.path));
-                armed.is_none() || armed != place.as_ref()
+            .filter(|(_, place)| match place {
+                // A new directory may have the inode number of the one that was removed.
+                Some(place) => {
+                    lost.contains(&place.path) || self.armed.get(&place.path) != Some(place)
+                }
+                None => false,
             })
             .map(|((class, _), _)| class.clone())
             .collect();
