@@ -33,7 +33,7 @@ pub struct DeviceFacts {
     pub name: String,
     /// Writes are refused.
     pub read_only: bool,
-    /// Who is stacked on it or on its partitions: `dm-0`, `md127`, and `btrfs <uuid>` for a member of a
+    /// Who is stacked on it, on its partitions or on the disk that it is a part of: `dm-0`, `md127`, and `btrfs <uuid>` for a member of a
     /// mounted btrfs.
     pub holders: Vec<String>,
     /// Its partitions by the kernel's name.
@@ -139,6 +139,17 @@ pub fn of_device(number: DevNum) -> Result<DeviceFacts, Refusal> {
     let database = names::Database::of(number);
 
     let mut holders = holders_of(&dir, &name);
+    // Who has the whole disk has each part of it.
+    if let Some(whole_dir) = &whole_dir {
+        let whole_name = fs::read_link(&dir).ok();
+        let whole_name = whole_name
+            .as_deref()
+            .and_then(|link| link.parent()?.file_name());
+        holders.extend(holders_of(
+            whole_dir,
+            &whole_name.unwrap_or_default().to_string_lossy(),
+        ));
+    }
     let (mut partitions, mut partition_numbers) = (Vec::new(), Vec::new());
     for part_dir in partition_dirs(&dir) {
         partition_numbers.extend(read_number::<DevNum>(&part_dir.join("dev")));
@@ -182,7 +193,7 @@ fn kernel_name(dir: &Path) -> Option<String> {
 fn holders_of(dir: &Path, name: &str) -> Vec<String> {
     let mut holders: Vec<String> = children(&dir.join("holders")).collect();
     // A btrfs claims its members without a holder, and mountinfo shows the device number of none.
-    let filesystems = children(Path::new("/sys/fs/btrfs"));
+    let filesystems = children(Path::new("/sys/fs/btrfs")).filter(|_| !name.is_empty());
     holders.extend(
         filesystems
             .filter(|uuid| {

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,6 +41,10 @@ const ECHOES: [Duration; 3] = [
     Duration::from_secs(5),
 ];
 
+/// How long a watch may take to end. Its thread opens the watched directories, and one on a dead network
+/// mount keeps it; then it is left behind rather than waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// What has to be looked at again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dirt {
@@ -62,12 +67,15 @@ pub enum WatchError {
 pub struct Watch {
     shared: Arc<Shared>,
     sources: Vec<&'static str>,
+    /// The thread's last word; the sender goes with the thread also by a panic.
+    end: Mutex<Receiver<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Watches the directories of the classes, calling `dirty` from threads of its own for each change.
-    /// A source that can't be had is a warning, not an error.
+    /// Watches the directories of the classes, calling `dirty` from threads of its own for each change,
+    /// and once for each class when its directory is watched. `dirty` must not block. A source that
+    /// can't be had is a warning, not an error.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -105,14 +113,20 @@ impl Watch {
             echoes: BTreeSet::new(),
             dirty,
         };
-        worker.rearm(false);
+        let (ended, end) = channel();
         let thread = thread::Builder::new()
             .name("watch".into())
-            .spawn(move || worker.run())
+            .spawn(move || {
+                worker.run();
+                drop(worker);
+                // Whoever drops the watch may have given up waiting.
+                let _ = ended.send(());
+            })
             .map_err(WatchError::Thread)?;
         Ok(Self {
             shared,
             sources,
+            end: Mutex::new(end),
             thread: Some(thread),
         })
     }
@@ -138,7 +152,9 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.wake();
-        if let Some(thread) = self.thread.take() {
+        let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_stuck = end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+        if let Some(thread) = self.thread.take().filter(|_| !is_stuck) {
             // It has ended either way; a panic was already reported.
             let _ = thread.join();
         }
@@ -187,6 +203,7 @@ struct Worker<F> {
 
 impl<F: Fn(Dirt)> Worker<F> {
     fn run(&mut self) {
+        self.rearm(false);
         while !self.shared.is_stopped() {
             let due = self.echoes.first().copied();
             let Some(ready) = self.wait(due, true) else {

@@ -3,6 +3,7 @@
 //! Vendors ship disks with made-up names, and udev and sysfs spell the same name differently; so every
 //! name is brought to one spelling, and one that says nothing is no name.
 
+use std::fs;
 use std::path::Path;
 
 use udev::{Device, DeviceType};
@@ -80,6 +81,7 @@ pub(super) fn serial(disk_dir: &Path, database: &Database) -> Option<String> {
     let text = ["serial", "device/serial"]
         .iter()
         .filter_map(|file| read_text(&disk_dir.join(file)))
+        .chain(scsi_serial(disk_dir))
         .chain(
             ["MD_UUID", "ID_SERIAL_SHORT", "ID_SERIAL"]
                 .iter()
@@ -92,6 +94,16 @@ pub(super) fn serial(disk_dir: &Path, database: &Database) -> Option<String> {
         Some(namespace) => format!("{serial}-ns{namespace}"),
         None => serial,
     })
+}
+
+/// The unit serial number page of a SCSI or ATA disk: a header of four bytes, then the text.
+fn scsi_serial(disk_dir: &Path) -> Option<String> {
+    let page = fs::read(disk_dir.join("device/vpd_pg80")).ok()?;
+    let text = String::from_utf8_lossy(page.get(4..)?);
+    Some(
+        text.trim_matches(|c: char| c.is_whitespace() || c == '\0')
+            .to_owned(),
+    )
 }
 
 /// The UUID of the partition in `dir`.
@@ -124,7 +136,6 @@ fn meaningful(text: &str) -> bool {
 mod tests {
     use super::*;
     use rstest::rstest;
-    use std::fs;
 
     #[rstest]
     #[case("S4EVNX0R123456", true)]
@@ -161,6 +172,8 @@ mod tests {
         assert_eq!(serial(disk.path(), &nothing), None);
         write("device/wwid", "t10.ATA     Disk  1234\n");
         assert_eq!(wwn(disk.path(), &nothing), None);
+        write("device/vpd_pg80", "\0\u{0}\0\u{8} Z1D2E3F4\0");
+        assert_eq!(serial(disk.path(), &nothing).as_deref(), Some("Z1D2E3F4"));
         write("device/serial", "  S4EV 01  \n");
         assert_eq!(serial(disk.path(), &nothing).as_deref(), Some("S4EV_01"));
         write("nsid", "2\n");

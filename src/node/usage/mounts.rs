@@ -22,7 +22,10 @@ pub(super) struct Namespace {
 /// Every mount namespace, ours first.
 pub(super) fn namespaces() -> Result<Vec<Namespace>, Refusal> {
     let unreadable = |whose: String, error: &io::Error| {
-        let detail = format!("the mounts of {whose} can't be read: {error}");
+        let detail = format!(
+            "the mounts of {whose} can't be read: {error}; without them nobody knows who uses the \
+             volume; give the container hostPID and SYS_PTRACE, or make it privileged"
+        );
         Refusal::new(Reason::Unreadable, detail)
     };
     let ours = |error| unreadable("this process".into(), &error);

@@ -33,6 +33,14 @@ async fn look(inspector: &Inspector, class: &Class) -> BTreeMap<String, Outcome>
     }
 }
 
+#[test]
+fn a_scan_can_be_a_task() {
+    fn is_send<T: Send>(_: &T) {}
+    let class = class("c", Path::new("/nowhere"), VolumeMode::Block);
+    let inspector = Inspector::new(KubeletView::off());
+    is_send(&inspector.scan(&class));
+}
+
 async fn look_once(class: &Class) -> BTreeMap<String, Outcome> {
     look(&Inspector::new(KubeletView::off()), class).await
 }
