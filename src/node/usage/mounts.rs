@@ -23,8 +23,8 @@ pub(super) struct Namespace {
 pub(super) fn namespaces() -> Result<Vec<Namespace>, Refusal> {
     let unreadable = |whose: String, error: &io::Error| {
         let detail = format!(
-            "the mounts of {whose} can't be read: {error}; without them nobody knows who uses the \
-             volume; give the container hostPID and SYS_PTRACE, or make it privileged"
+            "the mounts of {whose} can't be read ({error}), so nobody knows who uses the volume; give \
+             the container hostPID and SYS_PTRACE, or make it privileged"
         );
         Refusal::new(Reason::Unreadable, detail)
     };
@@ -54,6 +54,11 @@ pub(super) fn namespaces() -> Result<Vec<Namespace>, Refusal> {
             }
         }
         namespaces.extend(whole.or(partial));
+    }
+    // A line that makes no sense may be the one that matters.
+    if let Some(odd) = namespaces.iter().find(|n| n.table.malformed() > 0) {
+        let error = io::Error::new(ErrorKind::InvalidData, "a line makes no sense");
+        return Err(unreadable(Process::of(odd.pid).to_string(), &error));
     }
     Ok(namespaces)
 }
@@ -98,7 +103,7 @@ pub(super) fn users(target: &Target, namespaces: &[Namespace]) -> Vec<User> {
                 continue;
             };
             let upon = table.upon(mount);
-            if upon.is_some() && upon == target.upon {
+            if upon.is_some() && upon == target.upon && is_whole(&target.kind, mount) {
                 continue;
             }
             let place = upon.unwrap_or_else(|| (mount.device, mount.point.clone()));
@@ -108,6 +113,14 @@ pub(super) fn users(target: &Target, namespaces: &[Namespace]) -> Vec<User> {
         }
     }
     users
+}
+
+/// Whether the very volume is mounted, not a directory inside it.
+fn is_whole(kind: &Kind, mount: &Mount) -> bool {
+    match kind {
+        Kind::Filesystem { root, .. } => mount.root == *root,
+        Kind::Device { .. } => true,
+    }
 }
 
 type MakeUser = fn(String, Process) -> User;
