@@ -99,10 +99,12 @@ async fn scenarios_pass_against_a_real_server() {
     let client = kube::Client::try_from(config).unwrap();
     let mut failed = Vec::new();
     for (name, scenario) in SCENARIOS {
+        let begin = std::time::Instant::now();
         // A task of its own, so that one failure does not hide the others.
         if tokio::spawn(scenario(client.clone())).await.is_err() {
             failed.push(*name);
         }
+        eprintln!("{:>8.3} s  {name}", begin.elapsed().as_secs_f32());
     }
     assert_eq!(
         failed,

@@ -90,7 +90,8 @@ pub(super) async fn a_dry_run_stores_nothing(client: Client) {
     assert_eq!(text(&answer, "/metadata/resourceVersion"), "");
     refused(get(&client, &uri).await, 404, "NotFound", &name);
     offer(&client, &pv).await;
-    delete(&client, &format!("{uri}?dryRun=All"), &json!({}))
+    // With a body, the options of a deletion are the body's.
+    delete(&client, &uri, &json!({"dryRun": ["All"]}))
         .await
         .unwrap();
     let kept = get(&client, &uri).await.unwrap();
@@ -437,11 +438,72 @@ pub(super) async fn events_show_in_both_groups(client: Client) {
     let patched = patch(&client, &uri, MERGE, &series).await.unwrap();
     assert_eq!(patched["series"]["count"], 2);
     assert_eq!(patched["note"], "hello");
-    let mut foreign = event.clone();
-    foreign["metadata"]["name"] = json!(unique("event"));
-    foreign["regarding"]["namespace"] = json!("kube-system");
-    let answer = post(&client, NEWER_EVENTS, &foreign).await;
+    // Only core/v1 wants an event to be where its object is.
+    let mut foreign = json!({
+        "metadata": {"name": unique("event")}, "reason": "Wiped", "type": "Odd",
+        "involvedObject": {"kind": "Node", "name": name, "namespace": "kube-system"},
+    });
+    let answer = post(&client, EVENTS, &foreign).await;
     refused(answer, 422, "Invalid", "involvedObject.namespace");
+    foreign["involvedObject"]["namespace"] = json!(null);
+    let created = post(&client, EVENTS, &foreign).await.unwrap();
+    delete(
+        &client,
+        &format!("{EVENTS}/{}", text(&created, "/metadata/name")),
+        &json!({}),
+    )
+    .await
+    .unwrap();
+    let mut odd = event.clone();
+    odd["metadata"]["name"] = json!(unique("event"));
+    odd["regarding"]["namespace"] = json!("kube-system");
+    let created = post(&client, NEWER_EVENTS, &odd).await.unwrap();
+    delete(
+        &client,
+        &format!("{EVENTS}/{}", text(&created, "/metadata/name")),
+        &json!({}),
+    )
+    .await
+    .unwrap();
+    for field in [
+        "eventTime",
+        "reportingController",
+        "reportingInstance",
+        "action",
+        "reason",
+    ] {
+        let mut short = event.clone();
+        short["metadata"]["name"] = json!(unique("event"));
+        short.as_object_mut().unwrap().remove(field);
+        refused(
+            post(&client, NEWER_EVENTS, &short).await,
+            422,
+            "Invalid",
+            field,
+        );
+    }
+    for (field, value, word) in [
+        ("type", "Odd".to_owned(), "has invalid value"),
+        ("note", "x".repeat(1025), "1024"),
+        ("reason", "x".repeat(129), "128"),
+        ("action", "x".repeat(129), "128"),
+        (
+            "reportingController",
+            "a b".to_owned(),
+            "reportingController",
+        ),
+        ("reportingInstance", "x".repeat(129), "128"),
+    ] {
+        odd = event.clone();
+        odd["metadata"]["name"] = json!(unique("event"));
+        odd[field] = json!(value);
+        refused(
+            post(&client, NEWER_EVENTS, &odd).await,
+            422,
+            "Invalid",
+            word,
+        );
+    }
     let deleted = delete(&client, &uri, &json!({})).await.unwrap();
     assert_eq!(
         (&deleted["kind"], &deleted["status"]),

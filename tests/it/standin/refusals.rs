@@ -317,11 +317,13 @@ pub(super) async fn bad_paths_are_refused(client: Client) {
         "NotFound",
         "requested resource",
     );
+    // Not a Status but plain text, which kube reports so.
+    let unknown_group = get(&client, "/apis/example.com/v1/nothings").await;
     refused(
-        get(&client, "/apis/example.com/v1/nothings").await,
+        unknown_group,
         404,
-        "NotFound",
-        "",
+        "Failed to parse error data",
+        "404 page not found",
     );
     refused(
         post(&client, &missing, &pv).await,

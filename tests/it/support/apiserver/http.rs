@@ -264,7 +264,21 @@ impl Call<'_> {
     }
 
     fn write(&self, target: &Target) -> Reply {
-        let dry_run = self.record.param("dryRun");
+        let body = match (self.body.is_empty(), serde_json::from_slice(self.body)) {
+            (true, _) if self.record.verb == Verb::Delete => json!({}),
+            (_, Ok(body)) => body,
+            (_, Err(error)) => {
+                let message = format!("couldn't get version/kind; json parse error: {error}");
+                return Err(Failure::bad_request(message));
+            }
+        };
+        // A deletion with a body takes all of its options from there.
+        let has_query = self.record.verb != Verb::Delete || self.body.is_empty();
+        let dry_run = if has_query {
+            self.record.param("dryRun")
+        } else {
+            String::new()
+        };
         let kind = match self.record.verb {
             Verb::Create => "CreateOptions",
             Verb::Update => "UpdateOptions",
@@ -275,14 +289,6 @@ impl Call<'_> {
             let cause = Cause::unsupported("dryRun", &json!([dry_run]), &["All"]);
             return Err(Failure::invalid_options(kind, &cause));
         }
-        let body = match (self.body.is_empty(), serde_json::from_slice(self.body)) {
-            (true, _) if self.record.verb == Verb::Delete => json!({}),
-            (_, Ok(body)) => body,
-            (_, Err(error)) => {
-                let message = format!("couldn't get version/kind; json parse error: {error}");
-                return Err(Failure::bad_request(message));
-            }
-        };
         let manager = self.record.param("fieldManager");
         let options = WriteOptions {
             is_dry_run: !dry_run.is_empty() || body["dryRun"] == json!(["All"]),

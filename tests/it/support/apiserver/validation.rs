@@ -318,18 +318,21 @@ fn check_claim(object: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn check_event(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
-    let about = text(object, "/involvedObject/namespace");
-    let namespace = text(object, "/metadata/namespace");
-    let fits = about == namespace || (about.is_empty() && namespace == "default");
-    if !fits {
-        let why = "does not match event.namespace";
-        causes.push(Cause::invalid(
-            "involvedObject.namespace",
-            &json!(about),
-            why,
-        ));
+    let is_newer = !resource.group.is_empty();
+    if !is_newer || !has(object, "/eventTime") {
+        let about = text(object, "/involvedObject/namespace");
+        let namespace = text(object, "/metadata/namespace");
+        let fits = about == namespace || (about.is_empty() && namespace == "default");
+        if !fits {
+            let why = "does not match event.namespace";
+            causes.push(Cause::invalid(
+                "involvedObject.namespace",
+                &json!(about),
+                why,
+            ));
+        }
     }
-    if resource.group.is_empty() {
+    if !is_newer {
         return;
     }
     if !has(object, "/eventTime") {
@@ -341,8 +344,17 @@ fn check_event(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         ("action", "/action"),
         ("reason", "/reason"),
     ] {
-        if text(object, pointer).is_empty() && has(object, "/eventTime") {
+        let word = text(object, pointer);
+        if word.is_empty() {
             causes.push(Cause::required(field, ""));
+        } else if field == "reportingController" && !is_key(word) {
+            causes.push(Cause::invalid(field, &json!(word), NAME_PART));
+        } else if word.len() > 128 {
+            causes.push(Cause::invalid(
+                field,
+                &json!(""),
+                "can have at most 128 characters",
+            ));
         }
     }
     if text(object, "/message").len() > 1024 {

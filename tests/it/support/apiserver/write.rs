@@ -15,6 +15,13 @@ use super::validation::{
     canonicalize, check_change, check_new, default_new, immutable, is_quantity,
 };
 
+/// The patch formats besides apply.
+const PATCH_TYPES: [&str; 3] = [
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/json-patch+json",
+];
+
 /// How a write is meant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WriteOptions<'a> {
@@ -121,12 +128,19 @@ pub(super) fn patch(
     content_type: &str,
     body: &Value,
 ) -> Answer {
+    if !PATCH_TYPES.contains(&content_type) {
+        return Err(Failure::new(
+            415,
+            "UnsupportedMediaType",
+            "415: Unsupported Media Type",
+        ));
+    }
     let old = existing(store, target)?;
     let mut patched = target.resource.shown(&old);
     match content_type {
         "application/merge-patch+json" => merge(&mut patched, body),
         "application/strategic-merge-patch+json" => strategic(&mut patched, body),
-        "application/json-patch+json" => {
+        _ => {
             json_patch(&mut patched, body).map_err(|error| match error {
                 JsonPatchError::Malformed => Failure::bad_request(
                     "error decoding patch: json: cannot unmarshal object into Go value of type \
@@ -134,13 +148,6 @@ pub(super) fn patch(
                 ),
                 JsonPatchError::Unfit => Failure::unprocessable(),
             })?;
-        }
-        _ => {
-            return Err(Failure::new(
-                415,
-                "UnsupportedMediaType",
-                "415: Unsupported Media Type",
-            ));
         }
     }
     let mut object = decoded(target, options, patched)?;
