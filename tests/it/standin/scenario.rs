@@ -16,7 +16,8 @@ use crate::support::apiserver::local_pv;
 /// A scenario takes a client, leaves nothing behind, and panics when something is wrong.
 pub(super) type Scenario = fn(Client) -> BoxFuture<'static, ()>;
 
-pub(super) const LIMIT: Duration = Duration::from_secs(20);
+/// The real namespace controller takes ten seconds.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) const PVS: &str = "/api/v1/persistentvolumes";
 pub(super) const PVCS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";

@@ -9,6 +9,11 @@
 //! whatever runtime the caller has. Every request and every change is kept for assertions; faults
 //! can be injected. Dropping the handle closes the port and all connections and ends the thread.
 
+// The paths are spelled out because the demo includes this file from elsewhere.
+#[path = "apiserver/body.rs"]
+mod body;
+#[path = "apiserver/call.rs"]
+mod call;
 #[path = "apiserver/controllers.rs"]
 mod controllers;
 #[path = "apiserver/failure.rs"]
@@ -19,10 +24,14 @@ mod fault;
 mod http;
 #[path = "apiserver/journal.rs"]
 mod journal;
+#[path = "apiserver/naming.rs"]
+mod naming;
 #[path = "apiserver/object.rs"]
 mod object;
 #[path = "apiserver/patch.rs"]
 mod patch;
+#[path = "apiserver/quantity.rs"]
+mod quantity;
 #[path = "apiserver/read.rs"]
 mod read;
 #[path = "apiserver/resource.rs"]

@@ -4,10 +4,12 @@
 //! The controllers run to rest inside each change, so a client never sees the time that the real
 //! ones take: the answer to a write shows the object from before they reacted, the next read after.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::object::{has, is_held, list, map, meta, now, remove_finalizer, text};
-use super::store::Store;
+use super::store::{Change, Store};
 use super::write::mark_deleted;
 
 /// More rounds than any chain of reactions takes; a bug would otherwise hang the server.
@@ -35,17 +37,33 @@ impl Controllers {
     }
 }
 
-/// Reacts until there is nothing to do.
-pub(super) fn settle(store: &mut Store) {
+/// Reacts to what has changed after version `seen`, until there is nothing to do; gives the version
+/// up to which that is so.
+pub(super) fn settle(store: &mut Store, seen: u64) -> u64 {
+    let mut seen = seen;
     for _ in 0..MAX_ROUNDS {
-        let before = store.version();
+        if store.version() == seen {
+            break;
+        }
+        let volumes = concerned(store.since(seen));
+        seen = store.version();
         sync_namespaces(store);
         sync_claims(store);
-        sync_volumes(store);
-        if store.version() == before {
-            return;
-        }
+        sync_volumes(store, &volumes);
     }
+    seen
+}
+
+/// The volumes that changes are about. A claim names its volume; one that does not is not bound.
+fn concerned(changes: &[Change]) -> BTreeSet<String> {
+    changes
+        .iter()
+        .filter_map(|change| match change.resource {
+            "persistentvolumes" => Some(change.name.clone()),
+            "persistentvolumeclaims" => Some(text(&change.object, "/spec/volumeName").to_owned()),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Binds a volume and a claim to each other, whatever either says.
@@ -98,9 +116,11 @@ pub(super) fn set_phase(store: &mut Store, volume: &str, phase: &str, message: O
     });
 }
 
-fn sync_volumes(store: &mut Store) {
-    for pv in store.all("persistentvolumes") {
-        let name = text(&pv, "/metadata/name");
+fn sync_volumes(store: &mut Store, names: &BTreeSet<String>) {
+    for name in names {
+        let Some(pv) = store.get("persistentvolumes", "", name).cloned() else {
+            continue;
+        };
         let uid = text(&pv, "/spec/claimRef/uid");
         if uid.is_empty() {
             set_phase(store, name, "Available", None);

@@ -1,4 +1,4 @@
-//! HTTP: reads a request, applies faults, asks the store, writes the answer.
+//! HTTP: accepts connections, records requests, applies faults, writes answers.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,23 +11,20 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::failure::{Cause, Failure};
+use super::call::Call;
+use super::failure::Failure;
 use super::fault::Action;
-use super::journal::{Request, Verb, decode};
-use super::read::{self, Form, ListOptions};
-use super::resource::{Target, discovery};
-use super::selector::Scope;
+use super::journal::{Request, Verb, decode, is_true};
+use super::resource::Target;
 use super::state::Shared;
-use super::watch::{Watch, WatchOptions};
-use super::write::{self, WriteOptions};
 
-type Body = UnsyncBoxBody<Bytes, io::Error>;
-type Reply = Result<Response<Body>, Failure>;
+/// The body of an answer.
+pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Serves until `stop`; all connections are closed when it returns.
 pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, stop: CancellationToken) {
@@ -110,226 +107,6 @@ async fn answer(
     Ok(response)
 }
 
-/// One request on its way to an answer.
-struct Call<'a> {
-    shared: &'a Arc<Shared>,
-    record: &'a Request,
-    body: &'a Bytes,
-    action: Option<&'a Action>,
-}
-
-impl Call<'_> {
-    /// What a fault says instead of an answer.
-    fn refusal(&self) -> Option<Failure> {
-        let refuse = |code| match code {
-            401 => Failure::new(401, "Unauthorized", "Unauthorized"),
-            403 => Failure::new(
-                403,
-                "Forbidden",
-                format!("{} is forbidden", self.record.path),
-            ),
-            409 => Failure::new(409, "Conflict", "the object has been modified"),
-            429 => Failure::new(
-                429,
-                "TooManyRequests",
-                "Too many requests, please try again later",
-            ),
-            503 => Failure::new(503, "ServiceUnavailable", "apiserver is shutting down"),
-            504 => Failure::new(
-                504,
-                "Timeout",
-                "request did not complete within the allotted timeout",
-            ),
-            code => Failure::new(
-                code,
-                "InternalError",
-                "Internal error occurred: injected fault",
-            ),
-        };
-        match self.action? {
-            Action::Refuse(code) => Some(refuse(*code)),
-            Action::Throttle(secs) => Some(refuse(429).retry_after(*secs)),
-            Action::Garbage => Some(Failure::new(200, "", "")),
-            Action::Expire if self.record.verb == Verb::List => Some(Failure::expired(
-                "The provided continue parameter is too old to display a consistent list result.",
-            )),
-            Action::NoStreamingLists => {
-                let why = "sendInitialEvents is forbidden for watch unless the WatchList feature \
-                           gate is enabled";
-                let cause = Cause::forbidden("sendInitialEvents", why);
-                Some(Failure::invalid_options("ListOptions", &cause))
-            }
-            _ => None,
-        }
-    }
-
-    fn answer(&self, target: Option<Target>) -> Reply {
-        if let Some(target) = target {
-            return self.resource(&target);
-        }
-        let path = self.record.path.as_str();
-        if ["/healthz", "/readyz", "/livez"].contains(&path) {
-            return Ok(reply(200, "text/plain", b"ok".to_vec()));
-        }
-        if let Some(document) = discovery(path) {
-            return Ok(json_reply(200, &document));
-        }
-        let group = path.split('/').take(4).collect::<Vec<_>>().join("/");
-        if path.starts_with("/api/v1/") || discovery(&group).is_some() {
-            return Err(Failure::no_such_path());
-        }
-        Ok(reply(
-            404,
-            "text/plain; charset=utf-8",
-            b"404 page not found\n".to_vec(),
-        ))
-    }
-
-    fn resource(&self, target: &Target) -> Reply {
-        let is_collection = target.name.is_empty();
-        match (self.record.method.as_str(), self.record.verb) {
-            ("GET", Verb::Watch) => self.watch(target),
-            ("GET", Verb::List) => self.list(target),
-            ("GET", _) => {
-                let form = Form::parse(&self.record.accept);
-                let object = self
-                    .shared
-                    .read(|state| read::get(&state.store, target, form))?;
-                Ok(json_reply(200, &object))
-            }
-            ("POST", _) if is_collection => self.write(target),
-            ("PUT" | "PATCH", _) if !is_collection => self.write(target),
-            ("DELETE", _) if !is_collection && !target.is_status => self.write(target),
-            _ => Err(Failure::wrong_method()),
-        }
-    }
-
-    fn scope(&self, target: &Target) -> Result<Scope, Failure> {
-        let param = |name| self.record.param(name);
-        let (labels, fields) = (param("labelSelector"), param("fieldSelector"));
-        let scope = Scope::parse(target.resource, &target.namespace, &labels, &fields)?;
-        Ok(scope.named(&target.name))
-    }
-
-    fn list(&self, target: &Target) -> Reply {
-        let param = |name| self.record.param(name);
-        let limit = match param("limit").as_str() {
-            "" => 0,
-            text => text.parse::<i64>().map_err(|_| {
-                let message = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
-                Failure::bad_request(message)
-            })?,
-        };
-        if !param("sendInitialEvents").is_empty() {
-            let why = "sendInitialEvents is forbidden for list";
-            let cause = Cause::forbidden("sendInitialEvents", why);
-            return Err(Failure::invalid_options("ListOptions", &cause));
-        }
-        let options = ListOptions {
-            limit: usize::try_from(limit).unwrap_or(0),
-            resume: param("continue"),
-            version: param("resourceVersion"),
-            version_match: param("resourceVersionMatch"),
-            stale_at: self.stale_at(),
-        };
-        let (scope, form) = (self.scope(target)?, Form::parse(&self.record.accept));
-        let list = self
-            .shared
-            .read(|state| read::list(&state.store, target.resource, &scope, form, &options))?;
-        Ok(json_reply(200, &list))
-    }
-
-    fn watch(&self, target: &Target) -> Reply {
-        let param = |name| self.record.param(name);
-        let options = WatchOptions {
-            version: param("resourceVersion"),
-            version_match: param("resourceVersionMatch"),
-            send_initial_events: match param("sendInitialEvents").as_str() {
-                "" => None,
-                text => Some(is_true(text)),
-            },
-            has_bookmarks: is_true(&param("allowWatchBookmarks")),
-            timeout_secs: param("timeoutSeconds")
-                .parse()
-                .ok()
-                .filter(|secs| *secs > 0),
-            is_expired: self.action == Some(&Action::Expire),
-            stale_at: self.stale_at(),
-        };
-        let form = Form::parse(&self.record.accept);
-        let scope = self.scope(target)?;
-        let watch = Watch::open(self.shared, target.resource, scope, form, &options)?;
-        let body = StreamBody::new(watch.into_stream()).boxed_unsync();
-        Ok(response(200, "application/json", body))
-    }
-
-    fn write(&self, target: &Target) -> Reply {
-        let body = match (self.body.is_empty(), serde_json::from_slice(self.body)) {
-            (true, _) if self.record.verb == Verb::Delete => json!({}),
-            (_, Ok(body)) => body,
-            (_, Err(error)) => {
-                let message = format!("couldn't get version/kind; json parse error: {error}");
-                return Err(Failure::bad_request(message));
-            }
-        };
-        // A deletion with a body takes all of its options from there.
-        let has_query = self.record.verb != Verb::Delete || self.body.is_empty();
-        let dry_run = if has_query {
-            self.record.param("dryRun")
-        } else {
-            String::new()
-        };
-        let kind = match self.record.verb {
-            Verb::Create => "CreateOptions",
-            Verb::Update => "UpdateOptions",
-            Verb::Patch => "PatchOptions",
-            _ => "DeleteOptions",
-        };
-        if !["", "All"].contains(&dry_run.as_str()) {
-            let cause = Cause::unsupported("dryRun", &json!([dry_run]), &["All"]);
-            return Err(Failure::invalid_options(kind, &cause));
-        }
-        let manager = self.record.param("fieldManager");
-        let options = WriteOptions {
-            is_dry_run: !dry_run.is_empty() || body["dryRun"] == json!(["All"]),
-            is_strict: self.record.param("fieldValidation") == "Strict",
-            manager: &manager,
-        };
-        let content_type = self
-            .record
-            .content_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim();
-        let (code, object) = self.shared.change(|state| {
-            let store = &mut state.store;
-            match self.record.verb {
-                Verb::Create => write::create(store, target, options, &body),
-                Verb::Update => write::update(store, target, options, &body),
-                Verb::Delete => write::delete(store, target, options, &body),
-                _ if content_type == "application/apply-patch+yaml" => {
-                    write::apply(store, &mut state.applied, target, options, &body)
-                }
-                _ => write::patch(store, target, options, content_type, &body),
-            }
-        })?;
-        let is_object = object["kind"] == target.resource.kind;
-        let form = Form::parse(&self.record.accept);
-        if form == Form::Metadata && is_object {
-            return Ok(json_reply(code, &form.one(target.resource, &object)?));
-        }
-        Ok(json_reply(code, &object))
-    }
-
-    fn stale_at(&self) -> Option<u64> {
-        match self.action {
-            Some(Action::Stale(version)) => Some(*version),
-            _ => None,
-        }
-    }
-}
-
 fn record(
     shared: &Shared,
     method: &http::Method,
@@ -372,10 +149,6 @@ fn record(
     request
 }
 
-fn is_true(text: &str) -> bool {
-    ["true", "1", "True", "t", "T", "TRUE"].contains(&text)
-}
-
 fn closed() -> io::Error {
     io::Error::new(
         io::ErrorKind::ConnectionAborted,
@@ -408,18 +181,21 @@ fn failed(failure: &Failure) -> Response<Body> {
     response
 }
 
-fn json_reply(code: u16, value: &Value) -> Response<Body> {
+/// An answer with a JSON body.
+pub(super) fn json_reply(code: u16, value: &Value) -> Response<Body> {
     let mut text = value.to_string().into_bytes();
     text.push(b'\n');
     reply(code, "application/json", text)
 }
 
-fn reply(code: u16, content_type: &'static str, text: Vec<u8>) -> Response<Body> {
+/// An answer with a whole body.
+pub(super) fn reply(code: u16, content_type: &'static str, text: Vec<u8>) -> Response<Body> {
     let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {});
     response(code, content_type, body.boxed_unsync())
 }
 
-fn response(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+/// An answer with any body.
+pub(super) fn response(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -81,3 +81,8 @@ pub(super) fn decode(text: &str) -> String {
     }
     String::from_utf8_lossy(&decoded).into_owned()
 }
+
+/// Whether a query parameter says yes.
+pub(super) fn is_true(text: &str) -> bool {
+    ["true", "1", "True", "t", "T", "TRUE"].contains(&text)
+}

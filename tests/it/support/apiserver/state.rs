@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) journal: Vec<Request>,
     pub(super) faults: Faults,
     pub(super) controllers: Controllers,
+    /// The version up to which the controllers have reacted.
+    settled: u64,
     pub(super) bookmark_interval: Duration,
     pub(super) open_watches: usize,
 }
@@ -57,6 +59,7 @@ impl Shared {
             journal: Vec::new(),
             faults: Faults::default(),
             controllers,
+            settled: 0,
             bookmark_interval: BOOKMARK_INTERVAL,
             open_watches: 0,
         };
@@ -81,7 +84,8 @@ impl Shared {
             let mut state = self.lock();
             let result = act(&mut state);
             if state.controllers.is_on() {
-                controllers::settle(&mut state.store);
+                let seen = state.settled;
+                state.settled = controllers::settle(&mut state.store, seen);
             }
             result
         };

@@ -4,20 +4,10 @@
 use serde_json::{Value, json};
 
 use super::failure::{Cause, Failure};
+use super::naming::{NAME_PART, SUBDOMAIN, check_metadata, is_key, is_subdomain};
 use super::object::{add_finalizer, has, list, map, meta, now, text};
+use super::quantity::is_positive;
 use super::resource::Resource;
-
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-    characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
-    'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and \
-    must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
-    '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric \
-    characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
-    'MyValue',  or 'my_value',  or '12345', regex used for validation is \
-    '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 const ACCESS_MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -25,7 +15,6 @@ const ACCESS_MODES: [&str; 4] = [
     "ReadWriteOnce",
     "ReadWriteOncePod",
 ];
-const ANNOTATIONS_LIMIT_BYTES: usize = 256 * 1024;
 
 /// Fills in what the server and its admission plugins add to a new object.
 pub(super) fn default_new(resource: &Resource, object: &mut Value) {
@@ -63,17 +52,6 @@ pub(super) fn default_new(resource: &Resource, object: &mut Value) {
             }
         }
         _ => {}
-    }
-}
-
-/// Brings quantities into the form that the server writes.
-pub(super) fn canonicalize(object: &mut Value) {
-    for pointer in ["/spec/capacity/storage", "/spec/resources/requests/storage"] {
-        if let Some(slot) = object.pointer_mut(pointer)
-            && let Some(better) = slot.as_str().and_then(canonical_quantity)
-        {
-            *slot = json!(better);
-        }
     }
 }
 
@@ -176,59 +154,6 @@ fn refuse(resource: &Resource, object: &Value, causes: &[Cause]) -> Result<(), F
 fn meta_value(object: &mut Value) -> &mut Value {
     meta(object);
     &mut object["metadata"]
-}
-
-fn check_metadata(object: &Value, causes: &mut Vec<Cause>) {
-    let name = text(object, "/metadata/name");
-    if name.is_empty() {
-        causes.push(Cause::required(
-            "metadata.name",
-            "name or generateName is required",
-        ));
-    } else if name.len() > 253 {
-        let why = "must be no more than 253 characters";
-        causes.push(Cause::invalid("metadata.name", &json!(name), why));
-    } else if !is_subdomain(name) {
-        causes.push(Cause::invalid("metadata.name", &json!(name), SUBDOMAIN));
-    }
-    let empty = serde_json::Map::new();
-    let fields = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_object)
-            .unwrap_or(&empty)
-    };
-    for (key, value) in fields("/metadata/labels") {
-        check_key(key, "metadata.labels", causes);
-        let word = value.as_str().unwrap_or_default();
-        if word.len() > 63 {
-            let why = "must be no more than 63 bytes";
-            causes.push(Cause::invalid("metadata.labels", value, why));
-        } else if !word.is_empty() && !is_name_part(word) {
-            causes.push(Cause::invalid("metadata.labels", value, LABEL_VALUE));
-        }
-    }
-    let annotations = fields("/metadata/annotations");
-    for key in annotations.keys() {
-        check_key(&key.to_lowercase(), "metadata.annotations", causes);
-    }
-    let size: usize = annotations
-        .iter()
-        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
-        .sum();
-    if size > ANNOTATIONS_LIMIT_BYTES {
-        let why = format!("may not be more than {ANNOTATIONS_LIMIT_BYTES} bytes");
-        causes.push(Cause::invalid("metadata.annotations", &json!(""), &why));
-    }
-    for finalizer in list(object, "/metadata/finalizers") {
-        let name = finalizer.as_str().unwrap_or_default();
-        check_key(name, "metadata.finalizers", causes);
-        if is_key(name) && !name.contains('/') && !["orphan", "foregroundDeletion"].contains(&name)
-        {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid("metadata.finalizers", finalizer, why));
-        }
-    }
 }
 
 fn check_volume(object: &Value, causes: &mut Vec<Cause>) {
@@ -399,12 +324,6 @@ fn check_word(value: &Value, field: &str, allowed: &[&str], causes: &mut Vec<Cau
     }
 }
 
-fn check_key(key: &str, field: &str, causes: &mut Vec<Cause>) {
-    if !is_key(key) {
-        causes.push(Cause::invalid(field, &json!(key), NAME_PART));
-    }
-}
-
 /// The volume sources: every field of the spec that is a map and not a setting.
 fn sources(object: &Value) -> Vec<(&String, &Value)> {
     const SETTINGS: [&str; 3] = ["capacity", "claimRef", "nodeAffinity"];
@@ -413,71 +332,4 @@ fn sources(object: &Value) -> Vec<(&String, &Value)> {
         .flatten()
         .filter(|(name, value)| value.is_object() && !SETTINGS.contains(&name.as_str()))
         .collect()
-}
-
-fn is_key(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => is_subdomain(prefix) && name.len() <= 63 && is_name_part(name),
-        None => key.len() <= 63 && is_name_part(key),
-    }
-}
-
-fn is_name_part(text: &str) -> bool {
-    let is_edge = |letter: Option<char>| letter.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-        && is_edge(text.chars().next())
-        && is_edge(text.chars().last())
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(|part| {
-        !part.is_empty()
-            && part
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-    })
-}
-
-/// Whether it is text of a quantity; the schema only says that it is text.
-pub(super) fn is_quantity(text: &str) -> bool {
-    let digits = text.trim_start_matches(['+', '-']);
-    let suffix = digits.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    const SUFFIXES: [&str; 16] = [
-        "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
-    ];
-    let is_exponent = suffix
-        .strip_prefix(['e', 'E'])
-        .is_some_and(|power| !power.is_empty() && power.parse::<i32>().is_ok());
-    digits.len() > suffix.len() && (SUFFIXES.contains(&suffix) || is_exponent)
-}
-
-fn is_positive(amount: &Value) -> bool {
-    let text = amount.as_str().unwrap_or_default();
-    !text.starts_with('-')
-        && text
-            .chars()
-            .take_while(|c| c.is_ascii_digit() || *c == '.')
-            .any(|c| ('1'..='9').contains(&c))
-}
-
-/// The shortest whole-number form with the same kind of suffix; `None` when it is not whole.
-fn canonical_quantity(text: &str) -> Option<String> {
-    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    const DECIMAL: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
-    let suffix = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let mut number: u128 = text[..text.len() - suffix.len()].parse().ok()?;
-    let (scale, suffixes) = if suffix.ends_with('i') {
-        (1024, BINARY)
-    } else {
-        (1000, DECIMAL)
-    };
-    let mut power = suffixes.iter().position(|known| *known == suffix)?;
-    while number != 0 && number % scale == 0 && power + 1 < suffixes.len() {
-        number /= scale;
-        power += 1;
-    }
-    Some(format!("{number}{}", suffixes[power]))
 }

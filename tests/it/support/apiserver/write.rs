@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::body::{decoded, place};
 use super::failure::{Cause, Failure};
 use super::object::{assign, has, is_held, meta, now, prune, random_suffix, random_uid, text};
 use super::patch::{JsonPatchError, json_patch, merge, strategic};
-use super::resource::Target;
+use super::quantity::canonicalize;
+use super::resource::{Resource, Target};
 use super::store::Store;
-use super::validation::{
-    canonicalize, check_change, check_new, default_new, immutable, is_quantity,
-};
+use super::validation::{check_change, check_new, default_new, immutable};
 
 /// The patch formats besides apply.
 const PATCH_TYPES: [&str; 3] = [
@@ -47,7 +47,7 @@ pub(super) fn create(
     body: &Value,
 ) -> Answer {
     let resource = target.resource;
-    let mut object = decoded(target, options, body.clone())?;
+    let mut object = decoded(target, options.is_strict, body)?;
     let metadata = meta(&mut object);
     if metadata.contains_key("resourceVersion") {
         let message = "resourceVersion should not be set on objects to be created";
@@ -71,7 +71,7 @@ pub(super) fn create(
     }
     place(target, &mut object)?;
     if resource.is_namespaced && store.get("namespaces", "", &target.namespace).is_none() {
-        let namespaces = super::resource::Resource::of_plural("namespaces");
+        let namespaces = Resource::of_plural("namespaces");
         let namespaces = namespaces.ok_or_else(Failure::no_such_path)?;
         return Err(Failure::not_found(namespaces, &target.namespace));
     }
@@ -103,7 +103,7 @@ pub(super) fn update(
     options: WriteOptions<'_>,
     body: &Value,
 ) -> Answer {
-    let mut object = decoded(target, options, body.clone())?;
+    let mut object = decoded(target, options.is_strict, body)?;
     place(target, &mut object)?;
     let old = existing(store, target)?;
     let uid = text(&object, "/metadata/uid");
@@ -150,7 +150,7 @@ pub(super) fn patch(
             })?;
         }
     }
-    let mut object = decoded(target, options, patched)?;
+    let mut object = decoded(target, options.is_strict, &patched)?;
     place(target, &mut object)?;
     commit(store, target, options, &old, object)
 }
@@ -185,7 +185,7 @@ pub(super) fn apply(
                 withdraw(&mut patched, before, &wanted);
             }
             strategic(&mut patched, &wanted);
-            let mut object = decoded(target, options, patched)?;
+            let mut object = decoded(target, options.is_strict, &patched)?;
             place(target, &mut object)?;
             commit(store, target, options, &old, object)?
         }
@@ -319,102 +319,6 @@ fn existing(store: &Store, target: &Target) -> Result<Value, Failure> {
         .get(target.resource.plural, &target.namespace, &target.name)
         .map(|object| Value::clone(object))
         .ok_or_else(|| Failure::not_found(target.resource, &target.name))
-}
-
-/// Reads a body by its schema; refuses another kind than the path's.
-fn decoded(target: &Target, options: WriteOptions<'_>, body: Value) -> Result<Value, Failure> {
-    let resource = target.resource;
-    let (kind, version) = (text(&body, "/kind"), text(&body, "/apiVersion"));
-    let refused = |why: &str| {
-        let kind = if kind.is_empty() { resource.kind } else { kind };
-        let version = if version.is_empty() { "v1" } else { version };
-        Failure::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: {why}",
-            resource.kind,
-        ))
-    };
-    if !body.is_object() {
-        return Err(refused("json: cannot unmarshal into Go value"));
-    }
-    if !kind.is_empty() && kind != resource.kind {
-        return Err(refused("unknown conversion"));
-    }
-    if !version.is_empty() && version != resource.api_version() {
-        return Err(refused("no kind is registered for this version"));
-    }
-    for pointer in ["/spec/capacity/storage", "/spec/resources/requests/storage"] {
-        if body
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .is_some_and(|text| !is_quantity(text))
-        {
-            return Err(refused(
-                "quantities must match the regular expression \
-                 '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-            ));
-        }
-    }
-    let mut object = resource
-        .decode(body.clone())
-        .map_err(|error| refused(&error))?;
-    if options.is_strict
-        && let Some(path) = unknown_field(&body, &resource.shown(&object), "")
-    {
-        return Err(refused(&format!(
-            "strict decoding error: unknown field {path:?}"
-        )));
-    }
-    prune(&mut object);
-    Ok(object)
-}
-
-/// Fills in name and namespace from the path, or refuses others.
-fn place(target: &Target, object: &mut Value) -> Result<(), Failure> {
-    let name = text(object, "/metadata/name");
-    if !target.name.is_empty() && name != target.name {
-        return Err(Failure::bad_request(if name.is_empty() {
-            "name must be provided".to_owned()
-        } else {
-            let url = &target.name;
-            format!("the name of the object ({name}) does not match the name on the URL ({url})")
-        }));
-    }
-    let namespace = text(object, "/metadata/namespace");
-    if !target.resource.is_namespaced {
-        meta(object).remove("namespace");
-        return Ok(());
-    }
-    if !namespace.is_empty() && namespace != target.namespace {
-        return Err(Failure::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    meta(object).insert("namespace".to_owned(), json!(target.namespace));
-    Ok(())
-}
-
-/// The path of a field of the body that the schema does not know.
-fn unknown_field(body: &Value, known: &Value, path: &str) -> Option<String> {
-    match (body, known) {
-        (Value::Object(fields), Value::Object(known)) => fields.iter().find_map(|(name, value)| {
-            let path = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
-            };
-            match known.get(name) {
-                Some(known) => unknown_field(value, known, &path),
-                None if value.is_null() || path == "metadata.managedFields" => None,
-                None => Some(path),
-            }
-        }),
-        (Value::Array(items), Value::Array(known)) => items
-            .iter()
-            .zip(known)
-            .enumerate()
-            .find_map(|(i, (item, known))| unknown_field(item, known, &format!("{path}[{i}]"))),
-        _ => None,
-    }
 }
 
 /// Removes from `object` what `before` has and `wanted` has not.
