@@ -42,11 +42,21 @@ async fn a_kubeconfig_leads_to_the_server() {
             .any(|group| group.name == "storage.k8s.io")
     );
     let resources = client.list_core_api_resources("v1").await.unwrap();
+    let pvs = resources
+        .resources
+        .iter()
+        .find(|resource| resource.name == "persistentvolumes");
+    assert_eq!(
+        pvs.and_then(|pvs| pvs.short_names.clone()),
+        Some(vec!["pv".to_owned()])
+    );
+    // kubectl reads these before it creates anything.
+    let index = get(&client, "/openapi/v3").await.unwrap();
+    let uri = text(&index, "/paths/api~1v1/serverRelativeURL");
+    let document = get(&client, uri).await.unwrap();
     assert!(
-        resources
-            .resources
-            .iter()
-            .any(|resource| resource.name == "nodes")
+        document["paths"]["/api/v1/persistentvolumes/{name}"].is_object(),
+        "{document}"
     );
 }
 

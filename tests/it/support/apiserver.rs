@@ -16,6 +16,8 @@ mod body;
 mod call;
 #[path = "apiserver/controllers.rs"]
 mod controllers;
+#[path = "apiserver/discovery.rs"]
+mod discovery;
 #[path = "apiserver/failure.rs"]
 mod failure;
 #[path = "apiserver/fault.rs"]

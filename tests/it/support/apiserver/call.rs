@@ -7,12 +7,13 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Bytes;
 use serde_json::json;
 
+use super::discovery::discovery;
 use super::failure::{Cause, Failure};
 use super::fault::Action;
 use super::http::{Body, json_reply, reply, response};
 use super::journal::{Request, Verb, is_true};
 use super::read::{self, Form, ListOptions};
-use super::resource::{Target, discovery};
+use super::resource::Target;
 use super::selector::Scope;
 use super::state::Shared;
 use super::watch::{Watch, WatchOptions};

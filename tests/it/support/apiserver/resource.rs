@@ -10,23 +10,32 @@ use serde_json::{Value, json};
 /// Everything that is served.
 pub(super) const RESOURCES: &[Resource] = &[
     Resource::cluster("", "persistentvolumes", "PersistentVolume")
+        .short("pv")
         .with_status()
         .echoed()
         .typed::<PersistentVolume>(),
     Resource::namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim")
+        .short("pvc")
         .with_status()
         .echoed()
         .typed::<PersistentVolumeClaim>(),
     Resource::cluster("", "nodes", "Node")
+        .short("no")
         .with_status()
         .typed::<Node>(),
     Resource::cluster("", "namespaces", "Namespace")
+        .short("ns")
         .with_status()
         .echoed()
         .typed::<Namespace>(),
-    Resource::namespaced("", "events", "Event").typed::<Event>(),
-    Resource::namespaced("events.k8s.io", "events", "Event").typed::<Event>(),
+    Resource::namespaced("", "events", "Event")
+        .short("ev")
+        .typed::<Event>(),
+    Resource::namespaced("events.k8s.io", "events", "Event")
+        .short("ev")
+        .typed::<Event>(),
     Resource::cluster("storage.k8s.io", "storageclasses", "StorageClass")
+        .short("sc")
         .echoed()
         .typed::<StorageClass>(),
 ];
@@ -50,6 +59,8 @@ pub(super) struct Resource {
     /// The name in paths. It is also the key in the store: the two groups of events share one.
     pub(super) plural: &'static str,
     pub(super) kind: &'static str,
+    /// What people type instead of the plural name.
+    pub(super) short: &'static str,
     pub(super) is_namespaced: bool,
     pub(super) has_status: bool,
     /// DELETE answers with the object rather than with a Status.
@@ -65,6 +76,7 @@ impl Resource {
             group,
             plural,
             kind,
+            short: "",
             is_namespaced,
             has_status,
             is_echoed,
@@ -77,6 +89,10 @@ impl Resource {
             is_namespaced: true,
             ..Self::cluster(group, plural, kind)
         }
+    }
+
+    const fn short(self, short: &'static str) -> Self {
+        Self { short, ..self }
     }
 
     const fn with_status(self) -> Self {
@@ -236,66 +252,4 @@ impl Target {
             is_watch,
         })
     }
-}
-
-/// Discovery documents, so that generic clients find their way; `None` for any other path.
-pub(super) fn discovery(path: &str) -> Option<Value> {
-    let mut groups: Vec<&str> = RESOURCES
-        .iter()
-        .map(|r| r.group)
-        .filter(|g| !g.is_empty())
-        .collect();
-    groups.dedup();
-    let version = |group: &str| json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
-    match path
-        .trim_end_matches('/')
-        .split('/')
-        .skip(1)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
-        ["version"] => Some(json!({
-            "major": "1", "minor": "37", "gitVersion": "v1.37.2", "platform": "linux/amd64",
-        })),
-        ["api"] => Some(json!({"kind": "APIVersions", "versions": ["v1"]})),
-        ["apis"] => {
-            let groups: Vec<_> = groups
-                .iter()
-                .map(|group| {
-                    let version = version(group);
-                    json!({"name": group, "versions": [version], "preferredVersion": version})
-                })
-                .collect();
-            Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
-        }
-        ["api", "v1"] => Some(resource_list("", "v1")),
-        ["apis", group, "v1"] if groups.contains(group) => {
-            Some(resource_list(group, &format!("{group}/v1")))
-        }
-        _ => None,
-    }
-}
-
-fn resource_list(group: &str, group_version: &str) -> Value {
-    let verbs = json!([
-        "create", "delete", "get", "list", "patch", "update", "watch"
-    ]);
-    let mut resources = Vec::new();
-    for resource in RESOURCES.iter().filter(|resource| resource.group == group) {
-        let entry = |name: &str, verbs: &Value| {
-            json!({
-                "name": name, "singularName": resource.kind.to_lowercase(),
-                "namespaced": resource.is_namespaced, "kind": resource.kind, "verbs": verbs,
-            })
-        };
-        resources.push(entry(resource.plural, &verbs));
-        if resource.has_status {
-            let name = format!("{}/status", resource.plural);
-            resources.push(entry(&name, &json!(["get", "patch", "update"])));
-        }
-    }
-    json!({
-        "kind": "APIResourceList", "apiVersion": "v1",
-        "groupVersion": group_version, "resources": resources,
-    })
 }
