@@ -42,7 +42,12 @@ pub struct RunArgs {
     #[command(flatten)]
     pub node: NodeArgs,
     /// Namespace of the Pod, as upstream has it; Events name it.
-    #[arg(long, value_name = "NAME", env = "MY_NAMESPACE", default_value = "default")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "MY_NAMESPACE",
+        default_value = "default"
+    )]
     pub namespace: String,
     /// Address of /metrics, /healthz, /readyz and /status; empty for none.
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
@@ -99,9 +104,14 @@ mod tests {
 
     #[test]
     fn run_has_upstreams_defaults() {
-        let Command::Run(run) = Args::parse_from(["provisor", "run"]).command else { panic!() };
+        let Command::Run(run) = Args::parse_from(["provisor", "run"]).command else {
+            panic!()
+        };
         assert_eq!(run.listen_address, ":8080");
         assert_eq!(run.metrics_path, "/metrics");
-        assert_eq!(run.node.config_dir.to_str(), Some("/etc/provisioner/config"));
+        assert_eq!(
+            run.node.config_dir.to_str(),
+            Some("/etc/provisioner/config")
+        );
     }
 }

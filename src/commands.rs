@@ -18,7 +18,10 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// Runs the command and says how it ended.
 pub fn main(args: Args) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("can't start the runtime")),
     };

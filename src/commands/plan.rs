@@ -65,7 +65,9 @@ struct World {
 impl World {
     /// A node that has everything it needs and no volume yet.
     fn offline(name: Option<String>, config: &Config) -> Self {
-        let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| OFFLINE_NODE.to_owned());
+        let name = name
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| OFFLINE_NODE.to_owned());
         let labels = BTreeMap::from([(LABEL_HOSTNAME.to_owned(), name.clone())]);
         let node = NodeFacts {
             name: name.clone(),
@@ -73,18 +75,27 @@ impl World {
             hostname: Some(name.clone()),
             labels,
         };
-        let facts = ClassFacts { policy: Policy::Delete, mount_options: Vec::new() };
+        let facts = ClassFacts {
+            policy: Policy::Delete,
+            mount_options: Vec::new(),
+        };
         Self {
             name,
             node: Some(node),
-            classes: config.classes.keys().map(|class| (class.clone(), facts.clone())).collect(),
+            classes: config
+                .classes
+                .keys()
+                .map(|class| (class.clone(), facts.clone()))
+                .collect(),
             volumes: BTreeMap::new(),
         }
     }
 
     /// Reads once what the daemon watches, by the same watches: each is over with its first word.
     async fn ask(name: &str, config: &Config) -> anyhow::Result<Self> {
-        let access = cluster::config().await.context("can't find the API server")?;
+        let access = cluster::config()
+            .await
+            .context("can't find the API server")?;
         let client = cluster::client(access).context("can't set up the client")?;
         let cancel = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));

@@ -76,7 +76,9 @@ pub async fn main(args: RunArgs) -> anyhow::Result<()> {
         config_dir: args.node.config_dir,
         node_name: node_name(args.node.node_name)?,
         namespace: args.namespace,
-        client: cluster::config().await.context("can't find the API server")?,
+        client: cluster::config()
+            .await
+            .context("can't find the API server")?,
         listen_address: Some(args.listen_address).filter(|address| !address.is_empty()),
         metrics_path: args.metrics_path,
     };
@@ -142,14 +144,19 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
 
     let tasks = TaskTracker::new();
     let background = stop.child_token();
-    let (events, publisher) = EventSink::new(client.clone(), &options.node_name, Arc::clone(&metrics));
+    let (events, publisher) =
+        EventSink::new(client.clone(), &options.node_name, Arc::clone(&metrics));
     tasks.spawn(publisher.run(background.clone()));
     let volumes = Volumes::new(client.clone(), Arc::clone(&metrics));
     let (cluster_events, watches) =
         watch_cluster(&client, &options.node_name, &config, &metrics, &background);
 
     let dirty = Arc::new(Dirty::new(config.classes.keys().cloned()));
-    let targets = config.classes.values().map(|c| (c.name.clone(), c.mount_dir.clone())).collect();
+    let targets = config
+        .classes
+        .values()
+        .map(|c| (c.name.clone(), c.mount_dir.clone()))
+        .collect();
     let watch = Watch::start(targets, {
         let dirty = Arc::clone(&dirty);
         move |dirt| dirty.mark(dirt)
@@ -162,7 +169,9 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     let sources = sources(&watch);
     let report = Report::new(&options, &config, Arc::clone(&metrics), events, sources);
     if let Some(address) = &options.listen_address {
-        let server = Server::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
+        let server = Server::bind(address)
+            .await
+            .with_context(|| format!("can't listen on {address}"))?;
         info!(address, "serving metrics, health and status");
         let state = report.serving(&options.metrics_path);
         tasks.spawn(server.serve(state, background.clone()));
@@ -194,7 +203,10 @@ pub(super) fn watch_cluster(
     config: &Config,
     metrics: &Arc<Metrics>,
     cancel: &CancellationToken,
-) -> (mpsc::Receiver<ClusterEvent>, impl Future<Output = ()> + use<>) {
+) -> (
+    mpsc::Receiver<ClusterEvent>,
+    impl Future<Output = ()> + use<>,
+) {
     let (sender, receiver) = mpsc::channel(CLUSTER_QUEUE);
     // The names don't change while this process runs; their sender may go.
     let (_, names) = watch::channel(config.classes.keys().cloned().collect());

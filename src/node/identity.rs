@@ -99,13 +99,22 @@ pub fn of_mount(dir: BorrowedFd<'_>) -> Result<FilesystemIdentity, Refusal> {
     let unreadable = |what: String| Refusal::new(Reason::Unreadable, what);
     let stat = files::stat(dir).map_err(|e| unreadable(format!("statx: {e}")))?;
     if stat.is_mount_root == Some(false) {
-        return Err(Refusal::new(Reason::NotMounted, "nothing is mounted on it any more"));
+        return Err(Refusal::new(
+            Reason::NotMounted,
+            "nothing is mounted on it any more",
+        ));
     }
     let table = MountTable::read("/proc/thread-self/mountinfo")
         .map_err(|e| unreadable(format!("mountinfo: {e}")))?;
-    let mount = stat.mount_id.and_then(|id| table.by_id(id)).ok_or_else(|| {
-        Refusal::new(Reason::EntryReplaced, "it was unmounted while it was looked at")
-    })?;
+    let mount = stat
+        .mount_id
+        .and_then(|id| table.by_id(id))
+        .ok_or_else(|| {
+            Refusal::new(
+                Reason::EntryReplaced,
+                "it was unmounted while it was looked at",
+            )
+        })?;
     of_directory(dir, mount)
 }
 

@@ -62,7 +62,9 @@ pub fn quantity(bytes: u64) -> String {
 /// Reads a quantity of bytes: a whole number with a binary or decimal suffix or none. `None` for what
 /// the API allows beyond that (fractions, exponents), which no volume of ours has.
 pub fn parse_quantity(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let unit: u64 = match suffix {
         "" => 1,
@@ -149,9 +151,13 @@ mod tests {
 
     #[test]
     fn quantities_of_others_are_read() {
-        for (text, want) in
-            [("5k", Some(5000)), ("1.5Gi", None), ("", None), ("99Ei", None), ("1e3", None)]
-        {
+        for (text, want) in [
+            ("5k", Some(5000)),
+            ("1.5Gi", None),
+            ("", None),
+            ("99Ei", None),
+            ("1e3", None),
+        ] {
             assert_eq!(parse_quantity(text), want, "{text}");
         }
     }

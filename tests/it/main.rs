@@ -1,9 +1,16 @@
 //! Integration tests: the daemon and its parts on real mounts and devices, against the stand-in API
 //! server, and in `real` the same against a real cluster.
 
+#[cfg(test)]
+mod command_line;
+#[cfg(test)]
 mod life;
+#[cfg(test)]
 mod node;
+#[cfg(test)]
 mod real;
+#[cfg(test)]
 mod scenarios;
+#[cfg(test)]
 mod standin;
 mod support;

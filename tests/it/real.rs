@@ -4,3 +4,4 @@
 mod cluster;
 mod life;
 mod pods;
+mod standin;

@@ -60,6 +60,7 @@ scenarios! {
     a_volume_deleted_by_hand_is_wiped_before_it_goes,
     a_busy_volume_is_wiped_only_once_it_is_free,
     a_replaced_mount_is_never_wiped,
+    a_volume_given_back_by_hand_is_not_wiped_any_further,
     the_storage_class_may_come_late,
     the_node_may_come_late,
     a_taken_name_is_refused_and_left_alone,
@@ -86,16 +87,25 @@ pub(crate) async fn a_mount_lives_from_offer_to_offer(world: &World) {
     let site = Site::new(world).await;
     let fast = site.class("fast", "").await;
     let daemon = Daemon::start(site.setup());
-    until("it is ready", async || daemon.get("/readyz").filter(|(code, _)| *code == 200)).await;
+    until("it is ready", async || {
+        daemon.get("/readyz").filter(|(code, _)| *code == 200)
+    })
+    .await;
 
     let disk = mount(&fast, "vol1");
     let pv = site.until_phase(&fast, "vol1", "Available").await;
     let spec = pv.spec.clone().expect("a volume has a spec");
-    assert_eq!(name_of(&pv), provisor::pv::name("vol1", &site.node, &fast.name));
+    assert_eq!(
+        name_of(&pv),
+        provisor::pv::name("vol1", &site.node, &fast.name)
+    );
     assert_eq!(spec.capacity.expect("capacity")["storage"].0, "64Mi");
     assert_eq!(spec.volume_mode.as_deref(), Some("Filesystem"));
     assert_eq!(spec.access_modes, Some(vec!["ReadWriteOnce".to_owned()]));
-    assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
+    assert_eq!(
+        spec.persistent_volume_reclaim_policy.as_deref(),
+        Some("Delete")
+    );
 
     use_once(&site, &pv, || {
         let point = disk.point();
@@ -125,16 +135,23 @@ fn places(size: u64) -> [u64; 3] {
 }
 
 fn write_markers(device: &Path, size: u64) {
-    let file = fs::OpenOptions::new().write(true).open(device).expect("the device opens");
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(device)
+        .expect("the device opens");
     for place in places(size) {
-        file.write_all_at(MARKER, place).expect("the device takes data");
+        file.write_all_at(MARKER, place)
+            .expect("the device takes data");
     }
     file.sync_all().expect("the device syncs");
 }
 
 /// Every byte of the image behind the device.
 fn is_zero(image: &Path) -> bool {
-    fs::read(image).expect("the image is ours").iter().all(|byte| *byte == 0)
+    fs::read(image)
+        .expect("the image is ours")
+        .iter()
+        .all(|byte| *byte == 0)
 }
 
 pub(crate) async fn a_device_lives_from_offer_to_offer(world: &World) {
@@ -182,7 +199,10 @@ pub(crate) async fn a_plain_directory_is_refused_with_a_reason(world: &World) {
     let fast = site.class("fast", "").await;
     fs::create_dir(fast.dir.join("plain")).expect("the directory is ours");
     let daemon = Daemon::start(site.setup());
-    until("it is ready", async || daemon.get("/readyz").filter(|(code, _)| *code == 200)).await;
+    until("it is ready", async || {
+        daemon.get("/readyz").filter(|(code, _)| *code == 200)
+    })
+    .await;
 
     let note = site.until_event(&site.node, "NotMounted").await;
     assert!(note.contains("plain"), "{note}");
@@ -195,7 +215,13 @@ pub(crate) async fn a_plain_directory_is_refused_with_a_reason(world: &World) {
 }
 
 /// A Released volume with policy Delete at `dir/entry`, made by somebody else.
-fn foreign(name: &str, class: &ClassDir, entry: &str, host: &str, label: Option<&str>) -> PersistentVolume {
+fn foreign(
+    name: &str,
+    class: &ClassDir,
+    entry: &str,
+    host: &str,
+    label: Option<&str>,
+) -> PersistentVolume {
     let labels = label.map(|label| json!({"provisor.dev/node": label}));
     object(json!({
         "apiVersion": "v1", "kind": "PersistentVolume",
@@ -223,12 +249,28 @@ pub(crate) async fn volumes_of_others_are_never_touched(world: &World) {
     // Another provisioner's on this node, and one with our label that belongs to another node.
     let node = provisor::pv::node_label(&site.node);
     let others = [
-        foreign(&format!("theirs-{}", site.node), &fast, "vol1", &site.node, None),
-        foreign(&format!("forged-{}", site.node), &fast, "vol2", "elsewhere", Some(&node)),
+        foreign(
+            &format!("theirs-{}", site.node),
+            &fast,
+            "vol1",
+            &site.node,
+            None,
+        ),
+        foreign(
+            &format!("forged-{}", site.node),
+            &fast,
+            "vol2",
+            "elsewhere",
+            Some(&node),
+        ),
     ];
     let mut made = Vec::new();
     for other in &others {
-        let pv = site.pvs().create(&PostParams::default(), other).await.expect("it can be made");
+        let pv = site
+            .pvs()
+            .create(&PostParams::default(), other)
+            .await
+            .expect("it can be made");
         until("it is Available", async || {
             let pv = site.pvs().get(name_of(&pv)).await.expect("it is there");
             (phase_of(&pv) == "Available").then_some(())
@@ -248,12 +290,18 @@ pub(crate) async fn volumes_of_others_are_never_touched(world: &World) {
     for (pv, disk) in made.iter().zip(&disks) {
         let now = site.pvs().get(name_of(pv)).await.expect("it is there");
         assert_eq!((uid_of(&now), phase_of(&now)), (uid_of(pv), "Released"));
-        assert_eq!(now.metadata.finalizers, pv.metadata.finalizers, "nothing was put on it");
+        assert_eq!(
+            now.metadata.finalizers, pv.metadata.finalizers,
+            "nothing was put on it"
+        );
         assert!(disk.point().join("precious").exists());
     }
     daemon.stop().expect("it stops cleanly");
     for pv in &made {
-        site.pvs().delete(name_of(pv), &DeleteParams::default()).await.expect("it can be deleted");
+        site.pvs()
+            .delete(name_of(pv), &DeleteParams::default())
+            .await
+            .expect("it can be deleted");
     }
     site.clean_up().await;
 }
@@ -266,18 +314,27 @@ pub(crate) async fn a_retained_volume_is_left_alone(world: &World) {
     let _daemon = Daemon::start(site.setup());
     let (retained, other) = (mount(&kept, "vol1"), mount(&gone, "vol1"));
     let pv = site.until_phase(&kept, "vol1", "Available").await;
-    use_once(&site, &pv, || drop(fs::write(retained.point().join("marker"), "x"))).await;
+    use_once(&site, &pv, || {
+        drop(fs::write(retained.point().join("marker"), "x"))
+    })
+    .await;
     site.until_phase(&kept, "vol1", "Released").await;
     // A neighbour with policy Delete goes through its life meanwhile.
     let neighbour = site.until_phase(&gone, "vol1", "Available").await;
-    use_once(&site, &neighbour, || drop(fs::write(other.point().join("marker"), "x"))).await;
+    use_once(&site, &neighbour, || {
+        drop(fs::write(other.point().join("marker"), "x"))
+    })
+    .await;
     site.until_offered_again(&gone, "vol1", &neighbour).await;
     let now = site.until_phase(&kept, "vol1", "Released").await;
     assert_eq!(uid_of(&now), uid_of(&pv));
     assert!(retained.point().join("marker").exists());
 
     // Deleted by hand, its name stays taken until the data is dealt with.
-    site.pvs().delete(name_of(&pv), &DeleteParams::default()).await.expect("it can be deleted");
+    site.pvs()
+        .delete(name_of(&pv), &DeleteParams::default())
+        .await
+        .expect("it can be deleted");
     site.until_event(name_of(&pv), "DataRetained").await;
     assert!(retained.point().join("marker").exists());
     site.clean_up().await;
@@ -291,7 +348,10 @@ pub(crate) async fn a_volume_deleted_by_hand_is_wiped_before_it_goes(world: &Wor
     let pv = site.until_phase(&fast, "vol1", "Available").await;
     site.bind(&pv).await;
     fs::write(disk.point().join("marker"), "x").expect("the volume takes files");
-    site.pvs().delete(name_of(&pv), &DeleteParams::default()).await.expect("it can be deleted");
+    site.pvs()
+        .delete(name_of(&pv), &DeleteParams::default())
+        .await
+        .expect("it can be deleted");
     site.unclaim(&pv).await;
     site.until_offered_again(&fast, "vol1", &pv).await;
     assert!(!disk.point().join("marker").exists());
@@ -313,9 +373,15 @@ pub(crate) async fn a_busy_volume_is_wiped_only_once_it_is_free(world: &World) {
     let elsewhere = site.root.path().join("pods-volume");
     fs::create_dir(&elsewhere).expect("the directory is ours");
     let bind = Mounted::bind(disk.point(), &elsewhere);
-    let claim = fs::OpenOptions::new().read(true).open(&device.node).expect("the device opens");
+    let claim = fs::OpenOptions::new()
+        .read(true)
+        .open(&device.node)
+        .expect("the device opens");
     let loop_over = Loop::over(&device.node, &[]);
-    use_once(&site, &pv, || drop(fs::write(disk.point().join("marker"), "x"))).await;
+    use_once(&site, &pv, || {
+        drop(fs::write(disk.point().join("marker"), "x"))
+    })
+    .await;
     use_once(&site, &block, || write_markers(&device.node, 32 * MIB)).await;
 
     let note = site.until_event(name_of(&pv), "InUse").await;
@@ -354,6 +420,38 @@ pub(crate) async fn a_replaced_mount_is_never_wiped(world: &World) {
     site.clean_up().await;
 }
 
+/// Pitfall W-04: an administrator clears the claim of a volume whose wipe runs already.
+pub(crate) async fn a_volume_given_back_by_hand_is_not_wiped_any_further(world: &World) {
+    let site = Site::new(world).await;
+    let shred = "  volumeMode: Block\n  blockCleanerCommand: [/scripts/shred.sh, \"20\"]";
+    let blocks = site.class("blocks", shred).await;
+    let daemon = Daemon::start(site.setup());
+    let device = Loop::new(GIB);
+    symlink(&device.node, blocks.dir.join("disk1")).expect("the directory is ours");
+    let pv = site.until_phase(&blocks, "disk1", "Available").await;
+    use_once(&site, &pv, || {}).await;
+    let running = async || {
+        let (_, status) = daemon.get("/status")?;
+        Some(status.contains("\"jobs\":[{"))
+    };
+    until("the wipe runs", async || {
+        running().await.filter(|running| *running)
+    })
+    .await;
+    site.patch_pv(name_of(&pv), json!({"spec": {"claimRef": null}}))
+        .await;
+    let now = site.until_phase(&blocks, "disk1", "Available").await;
+    assert_eq!(uid_of(&now), uid_of(&pv));
+    until("the wipe stops", async || {
+        running().await.filter(|running| !*running)
+    })
+    .await;
+    daemon.stop().expect("it stops cleanly");
+    let now = site.pvs().get(name_of(&pv)).await.expect("it is there");
+    assert_eq!((uid_of(&now), phase_of(&now)), (uid_of(&pv), "Available"));
+    site.clean_up().await;
+}
+
 pub(crate) async fn the_storage_class_may_come_late(world: &World) {
     let site = Site::new(world).await;
     let late = site.class_without_object("late", "");
@@ -388,7 +486,11 @@ pub(crate) async fn a_taken_name_is_refused_and_left_alone(world: &World) {
     let fast = site.class("fast", "").await;
     let name = provisor::pv::name("vol1", &site.node, &fast.name);
     let taken = foreign(&name, &fast, "other", &site.node, None);
-    let taken = site.pvs().create(&PostParams::default(), &taken).await.expect("it can be made");
+    let taken = site
+        .pvs()
+        .create(&PostParams::default(), &taken)
+        .await
+        .expect("it can be made");
     let _daemon = Daemon::start(site.setup());
     let _disk = mount(&fast, "vol1");
     let note = site.until_event(&site.node, "NameTaken").await;
@@ -396,7 +498,10 @@ pub(crate) async fn a_taken_name_is_refused_and_left_alone(world: &World) {
     let now = site.pvs().get(&name).await.expect("it is there");
     assert_eq!(uid_of(&now), uid_of(&taken));
     assert!(now.metadata.labels.is_none(), "it was not adopted");
-    site.pvs().delete(&name, &DeleteParams::default()).await.expect("it can be deleted");
+    site.pvs()
+        .delete(&name, &DeleteParams::default())
+        .await
+        .expect("it can be deleted");
     site.clean_up().await;
 }
 
@@ -418,7 +523,11 @@ async fn kill_amid_wipe(
     let mut process = process;
     for round in 0..3 {
         let began = until("the wipe begins", async || {
-            let pv = site.pvs().get_opt(name_of(&pv)).await.expect("the API server answers")?;
+            let pv = site
+                .pvs()
+                .get_opt(name_of(&pv))
+                .await
+                .expect("the API server answers")?;
             let marks = pv.metadata.annotations.as_ref()?;
             let marked = marks.get("provisor.dev/cleaning")?;
             marked.contains("started").then_some(())
@@ -429,7 +538,10 @@ async fn kill_amid_wipe(
         process.kill();
         let entries = log.entries();
         let offered = offered(&entries, uid_of(&pv));
-        assert!(offered.is_empty() || !dirty(), "offered while dirty: {offered:?}");
+        assert!(
+            offered.is_empty() || !dirty(),
+            "offered while dirty: {offered:?}"
+        );
         process = Process::start(site.setup());
         if !dirty() {
             break;
@@ -438,15 +550,22 @@ async fn kill_amid_wipe(
     let again = site.until_offered_again(class, entry, &pv).await;
     assert!(!dirty(), "offered while dirty");
     let entries = log.entries();
-    let gone = entries.iter().position(|e| e.uid == uid_of(&pv) && e.phase == "gone");
+    let gone = entries
+        .iter()
+        .position(|e| e.uid == uid_of(&pv) && e.phase == "gone");
     let new = entries.iter().position(|e| e.uid == uid_of(&again));
-    assert!(gone < new, "the old volume goes before the new one comes: {entries:?}");
+    assert!(
+        gone < new,
+        "the old volume goes before the new one comes: {entries:?}"
+    );
     process.kill();
 }
 
 /// The entries of the log that offer a volume other than `old`.
 fn offered<'a>(log: &'a [LogEntry], old: &str) -> Vec<&'a LogEntry> {
-    log.iter().filter(|e| e.uid != old && e.phase == "Available").collect()
+    log.iter()
+        .filter(|e| e.uid != old && e.phase == "Available")
+        .collect()
 }
 
 pub(crate) async fn a_kill_amid_a_hundred_thousand_files_leaks_nothing(world: &World) {
@@ -483,10 +602,14 @@ pub(crate) async fn a_kill_amid_a_gibibyte_device_leaks_nothing(world: &World) {
     let device = Loop::new(GIB);
     symlink(&device.node, blocks.dir.join("disk1")).expect("the directory is ours");
     let fill = || {
-        let file = fs::OpenOptions::new().write(true).open(&device.node).expect("it opens");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(&device.node)
+            .expect("it opens");
         let block = vec![0xa5; usize::try_from(MIB).expect("small")];
         for at in 0..1024 {
-            file.write_all_at(&block, at * MIB).expect("the device takes data");
+            file.write_all_at(&block, at * MIB)
+                .expect("the device takes data");
         }
         file.sync_all().expect("the device syncs");
     };
@@ -494,7 +617,9 @@ pub(crate) async fn a_kill_amid_a_gibibyte_device_leaks_nothing(world: &World) {
         let image = fs::File::open(&device.file).expect("the image is ours");
         let mut block = vec![0; usize::try_from(MIB).expect("small")];
         (0..1024).any(|at| {
-            image.read_exact_at(&mut block, at * MIB).expect("the image is whole");
+            image
+                .read_exact_at(&mut block, at * MIB)
+                .expect("the image is whole");
             block.iter().any(|byte| *byte != 0)
         })
     };
@@ -513,7 +638,10 @@ pub(crate) async fn a_signal_stops_it_and_the_next_process_goes_on(world: &World
     assert!(status.success(), "{status}");
     assert!(took < Duration::from_secs(10), "{took:?}");
     // Released while nobody looks.
-    use_once(&site, &pv, || drop(fs::write(disk.point().join("marker"), "x"))).await;
+    use_once(&site, &pv, || {
+        drop(fs::write(disk.point().join("marker"), "x"))
+    })
+    .await;
     let process = Process::start(site.setup());
     site.until_offered_again(&fast, "vol1", &pv).await;
     assert!(!disk.point().join("marker").exists());

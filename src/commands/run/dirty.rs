@@ -21,12 +21,19 @@ impl Dirty {
     /// Every one of `classes` starts dirty.
     pub(super) fn new(classes: impl Iterator<Item = ClassName>) -> Self {
         let all: BTreeSet<_> = classes.collect();
-        Self { marked: Mutex::new(all.clone()), all, changed: Notify::new() }
+        Self {
+            marked: Mutex::new(all.clone()),
+            all,
+            changed: Notify::new(),
+        }
     }
 
     /// Marks what an event is about.
     pub(super) fn mark(&self, dirt: Dirt) {
-        let mut marked = self.marked.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut marked = self
+            .marked
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         match dirt {
             Dirt::All => marked.clone_from(&self.all),
             Dirt::Class(class) => {
@@ -38,7 +45,12 @@ impl Dirty {
 
     /// Takes all marks.
     pub(super) fn take(&self) -> BTreeSet<ClassName> {
-        std::mem::take(&mut self.marked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        std::mem::take(
+            &mut self
+                .marked
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     }
 
     /// Waits for the next mark. Cancel-safe: a mark that came in between is kept for the next call.

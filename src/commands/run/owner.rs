@@ -216,7 +216,15 @@ impl Owner {
 
     /// Stops the wipe of a volume that is no longer released to us (pitfall W-04).
     fn check_job(&self, name: &str) {
-        let Some(Job::Reclaim { uid, claim_uid, cancel, .. }) = self.busy.get(name) else { return };
+        let Some(Job::Reclaim {
+            uid,
+            claim_uid,
+            cancel,
+            ..
+        }) = self.busy.get(name)
+        else {
+            return;
+        };
         let still = self.volumes.get(name).is_some_and(|pv| {
             pv.uid == *uid && pv.phase == Phase::Released && pv.claim_uid() == claim_uid.as_deref()
         });
@@ -241,7 +249,9 @@ impl Owner {
             .collect();
         for name in due {
             self.waiting.remove(&name);
-            let Some(class) = self.config.classes.get(&name).cloned() else { continue };
+            let Some(class) = self.config.classes.get(&name).cloned() else {
+                continue;
+            };
             self.scanning.insert(name.clone(), now);
             let tools = Arc::clone(&self.tools);
             self.scanners.spawn(async move {
@@ -254,7 +264,8 @@ impl Owner {
     fn scanned(&mut self, class: ClassName, scan: Scan) {
         let now = Instant::now();
         if let Some(began) = self.scanning.remove(&class) {
-            self.scan_after.insert(class.clone(), now + (now - began).min(SCAN_GAP_MAX));
+            self.scan_after
+                .insert(class.clone(), now + (now - began).min(SCAN_GAP_MAX));
         }
         if self.scans.get(&class) != Some(&scan) {
             debug!(class = %class, "the directory changed");
@@ -287,14 +298,24 @@ impl Owner {
             });
             let wanted: BTreeSet<&str> = self.steps.iter().filter_map(key).collect();
             self.retries.retain(|name| wanted.contains(name));
-            if self.config.classes.keys().all(|class| self.scans.contains_key(class)) {
+            if self
+                .config
+                .classes
+                .keys()
+                .all(|class| self.scans.contains_key(class))
+            {
                 self.report.pass(Gate::FirstPass);
             }
         }
         self.start_workers(now);
         if self.stale {
-            let trouble = Trouble { busy: &self.busy, retries: &self.retries };
-            self.publish_at = self.report.publish(&self.steps, &self.volumes, trouble, now);
+            let trouble = Trouble {
+                busy: &self.busy,
+                retries: &self.retries,
+            };
+            self.publish_at = self
+                .report
+                .publish(&self.steps, &self.volumes, trouble, now);
             self.stale = self.publish_at.is_some();
         }
     }
@@ -302,7 +323,10 @@ impl Owner {
     fn start_workers(&mut self, now: Instant) {
         let Some(node) = &self.node else { return };
         let count = |offers: bool| {
-            self.busy.values().filter(|job| matches!(job, Job::Reclaim { .. }) != offers).count()
+            self.busy
+                .values()
+                .filter(|job| matches!(job, Job::Reclaim { .. }) != offers)
+                .count()
         };
         let (mut offers, mut wipes) = (count(true), count(false));
         for step in &self.steps {
@@ -336,7 +360,8 @@ impl Owner {
         let job = self.busy.remove(&key);
         self.settled.insert(key.clone());
         self.changed = true;
-        self.report.done(&key, self.volumes.get(&key), job.as_ref(), &outcome);
+        self.report
+            .done(&key, self.volumes.get(&key), job.as_ref(), &outcome);
         match outcome {
             Outcome::Published(pv) | Outcome::Adopted(pv) => {
                 self.retries.forget(&key);
@@ -357,13 +382,28 @@ impl Owner {
     }
 
     fn next_wake(&self, now: Instant) -> Instant {
-        let scans = self.waiting.iter().filter(|name| !self.scanning.contains_key(*name));
-        let scan = scans.filter_map(|name| self.scan_after.get(name)).min().copied();
-        let plan = self.planned.filter(|_| self.changed).map(|last| last + PLAN_GAP);
-        [scan, plan, self.publish_at, self.retries.next(now), Some(self.rescan)]
-            .into_iter()
-            .flatten()
-            .fold(now + HEARTBEAT, Instant::min)
+        let scans = self
+            .waiting
+            .iter()
+            .filter(|name| !self.scanning.contains_key(*name));
+        let scan = scans
+            .filter_map(|name| self.scan_after.get(name))
+            .min()
+            .copied();
+        let plan = self
+            .planned
+            .filter(|_| self.changed)
+            .map(|last| last + PLAN_GAP);
+        [
+            scan,
+            plan,
+            self.publish_at,
+            self.retries.next(now),
+            Some(self.rescan),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(now + HEARTBEAT, Instant::min)
     }
 
     /// Lets workers come to a safe point. What was wiped so far is recorded; the next process goes on.

@@ -118,19 +118,26 @@ impl Report {
         match ended {
             Ended::Published(new) => {
                 info!(pv = key, class = %new.class, path = new.path, capacity = new.capacity, "offered");
-                let note = format!("offered {} at {}", new.capacity, new.path.as_deref().unwrap_or(""));
-                self.events.pv(key, &new.uid, EventKind::Normal, "Offered", &note);
+                let note = format!(
+                    "offered {} at {}",
+                    new.capacity,
+                    new.path.as_deref().unwrap_or("")
+                );
+                self.events
+                    .pv(key, &new.uid, EventKind::Normal, "Offered", &note);
             }
             Ended::Adopted(new) => {
                 info!(pv = key, class = %new.class, path = new.path, "adopted");
                 let note = "label, record and finalizer are in place";
-                self.events.pv(key, &new.uid, EventKind::Normal, "Adopted", note);
+                self.events
+                    .pv(key, &new.uid, EventKind::Normal, "Adopted", note);
             }
             Ended::Reclaimed(wiped) => self.reclaimed(key, pv, wiped.as_ref()),
             Ended::LetGo => info!(pv = key, "let go"),
             Ended::Failed(refusal) => {
                 if matches!(job, Some(Job::Reclaim { .. })) {
-                    self.metrics.delete_failed(pv.map(|pv| pv.mode), CleanType::Process);
+                    self.metrics
+                        .delete_failed(pv.map(|pv| pv.mode), CleanType::Process);
                     self.metrics.wipe_failed(bytes);
                 }
                 debug!(pv = key, reason = %refusal.reason, "{}", refusal.detail);
@@ -148,12 +155,23 @@ impl Report {
             0 => quantity(wiped.bytes),
             files => format!("{files} files"),
         };
-        info!(pv = key, method = wiped.method, seconds, "wiped {what} and verified");
+        info!(
+            pv = key,
+            method = wiped.method,
+            seconds,
+            "wiped {what} and verified"
+        );
         let note = format!("{}: {what} in {seconds:.2} s, verified", wiped.method);
-        self.events.pv(key, &pv.uid, EventKind::Normal, "Wiped", &note);
-        let command = self.config.classes.get(&pv.class).map_or("", |class| word(&class.cleaner));
+        self.events
+            .pv(key, &pv.uid, EventKind::Normal, "Wiped", &note);
+        let command = self
+            .config
+            .classes
+            .get(&pv.class)
+            .map_or("", |class| word(&class.cleaner));
         let capacity = parse_quantity(&pv.capacity).unwrap_or_default();
-        self.metrics.deleted(pv.mode, CleanType::Process, capacity, command, wiped.took);
+        self.metrics
+            .deleted(pv.mode, CleanType::Process, capacity, command, wiped.took);
         self.metrics.wipe_succeeded(wiped.took, wiped.bytes);
     }
 
@@ -181,7 +199,9 @@ impl Report {
     fn say_new_refusals(&mut self, steps: &[Step], trouble: Trouble<'_>) {
         let mut refused = HashMap::new();
         for step in steps {
-            let Some(refusal) = refusal_of(step, trouble) else { continue };
+            let Some(refusal) = refusal_of(step, trouble) else {
+                continue;
+            };
             let subject = step.subject();
             let reason = refusal.reason;
             if self.refused.get(&subject) != Some(&reason) {
@@ -202,14 +222,16 @@ impl Report {
         self.metrics.refused(reason);
         match (&subject.pv, &subject.uid) {
             (Some(pv), Some(uid)) => {
-                self.events.pv(pv, uid, EventKind::Warning, reason.as_str(), detail);
+                self.events
+                    .pv(pv, uid, EventKind::Warning, reason.as_str(), detail);
             }
             _ => {
                 let note = format!("{subject}: {detail}");
                 // The kubelet's Events about its Node carry the name as UID too: that is what
                 // `kubectl describe node` asks for.
                 let name = &self.node_name;
-                self.events.node(name, name, EventKind::Warning, reason.as_str(), &note);
+                self.events
+                    .node(name, name, EventKind::Warning, reason.as_str(), &note);
             }
         }
     }
@@ -240,7 +262,9 @@ impl Report {
             match subject.entry.as_ref().or(subject.pv.as_ref()) {
                 None => shown.refusal = refusal.cloned(),
                 Some(name) => {
-                    shown.entries.push(entry_of(step, name, &subject, refusal, volumes));
+                    shown
+                        .entries
+                        .push(entry_of(step, name, &subject, refusal, volumes));
                 }
             }
         }
@@ -284,7 +308,9 @@ fn entry_of(
         entry: name.to_owned(),
         outcome,
         reason: refusal.map(|refusal| refusal.reason),
-        detail: refusal.map(|refusal| refusal.detail.clone()).unwrap_or_default(),
+        detail: refusal
+            .map(|refusal| refusal.detail.clone())
+            .unwrap_or_default(),
         pv: match step {
             Step::Offer(offer) => Some(offer.pv.clone()),
             _ => subject.pv.clone(),
@@ -298,15 +324,27 @@ fn entry_of(
 }
 
 fn job_of(name: &str, job: &Job, pv: &Pv, config: &Config) -> Option<JobStatus> {
-    let Job::Reclaim { progress, since, .. } = job else { return None };
+    let Job::Reclaim {
+        progress, since, ..
+    } = job
+    else {
+        return None;
+    };
     let progress = progress.get().unwrap_or_default();
     let device = progress.total_bytes > 0;
-    let cleaner = config.classes.get(&pv.class).map_or("", |class| word(&class.cleaner));
+    let cleaner = config
+        .classes
+        .get(&pv.class)
+        .map_or("", |class| word(&class.cleaner));
     Some(JobStatus {
         pv: name.to_owned(),
         class: pv.class.clone(),
         method: if device { cleaner } else { "contents" }.to_owned(),
-        done: if device { progress.done_bytes } else { progress.files },
+        done: if device {
+            progress.done_bytes
+        } else {
+            progress.files
+        },
         total: device.then_some(progress.total_bytes),
         seconds: since.elapsed().as_secs(),
     })

@@ -39,16 +39,26 @@ impl Retries {
     /// quarter at random so that a thousand daemons don't come back together.
     pub(super) fn failed(&mut self, key: &str, refusal: Refusal, now: Instant) {
         let failures = self.entries.get(key).map_or(0, |retry| retry.failures) + 1;
-        let delay = FIRST.saturating_mul(1 << (failures - 1).min(16)).min(LONGEST);
+        let delay = FIRST
+            .saturating_mul(1 << (failures - 1).min(16))
+            .min(LONGEST);
         let random = self.jitter.hash_one((key, failures)) % 256;
         let less = delay.saturating_mul(u32::try_from(random).unwrap_or(0)) / 1024;
-        let retry = Retry { failures, due: now + (delay - less), refusal: Some(refusal) };
+        let retry = Retry {
+            failures,
+            due: now + (delay - less),
+            refusal: Some(refusal),
+        };
         self.entries.insert(key.to_owned(), retry);
     }
 
     /// Keeps a step that succeeded from being tried again until its effect is seen.
     pub(super) fn hold(&mut self, key: &str, now: Instant) {
-        let retry = Retry { failures: 0, due: now + HOLD, refusal: None };
+        let retry = Retry {
+            failures: 0,
+            due: now + HOLD,
+            refusal: None,
+        };
         self.entries.insert(key.to_owned(), retry);
     }
 
@@ -67,7 +77,9 @@ impl Retries {
 
     /// Why the step failed last, if it did.
     pub(super) fn refusal(&self, key: &str) -> Option<&Refusal> {
-        self.entries.get(key).and_then(|retry| retry.refusal.as_ref())
+        self.entries
+            .get(key)
+            .and_then(|retry| retry.refusal.as_ref())
     }
 
     /// Whether the step may be tried.
@@ -77,7 +89,11 @@ impl Retries {
 
     /// When the next one that is not due yet will be.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        self.entries.values().map(|retry| retry.due).filter(|due| *due > now).min()
+        self.entries
+            .values()
+            .map(|retry| retry.due)
+            .filter(|due| *due > now)
+            .min()
     }
 
     /// Drops what no step asks for any more.

@@ -5,9 +5,7 @@ use std::os::fd::BorrowedFd;
 use crate::clean::Witness;
 use crate::config::Class;
 use crate::node::{identity, usage};
-use crate::volume::{
-    DevNum, DeviceIdentity, EntryName, FilesystemIdentity, Identity, Refusal,
-};
+use crate::volume::{DevNum, DeviceIdentity, EntryName, FilesystemIdentity, Identity, Refusal};
 
 /// The live kernel.
 #[derive(Debug)]
@@ -29,7 +27,12 @@ impl Witness for NodeWitness {
         entry: &EntryName,
         pv: &str,
     ) -> Result<Vec<String>, Refusal> {
-        let users = usage::users(usage::Subject { identity, class, entry, pv })?;
+        let users = usage::users(usage::Subject {
+            identity,
+            class,
+            entry,
+            pv,
+        })?;
         Ok(users.iter().map(ToString::to_string).collect())
     }
 }

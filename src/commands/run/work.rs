@@ -39,7 +39,13 @@ pub(super) enum Job {
     /// A single API call or two.
     Call,
     /// A reclaim, which can be stopped.
-    Reclaim { uid: String, claim_uid: Option<String>, cancel: Arc<AtomicBool>, progress: Arc<Gauge>, since: Instant },
+    Reclaim {
+        uid: String,
+        claim_uid: Option<String>,
+        cancel: Arc<AtomicBool>,
+        progress: Arc<Gauge>,
+        since: Instant,
+    },
 }
 
 /// How far a wipe is, for people.
@@ -48,11 +54,17 @@ pub(super) struct Gauge(std::sync::Mutex<Option<Progress>>);
 
 impl Gauge {
     pub(super) fn get(&self) -> Option<Progress> {
-        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn set(&self, progress: Progress) {
-        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(progress);
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(progress);
     }
 }
 
@@ -102,12 +114,18 @@ pub(super) fn start(
     };
     match step {
         Step::Offer(offer) => {
-            run(&offer.pv, Box::pin(publish(tools, node.clone(), offer.clone())));
+            run(
+                &offer.pv,
+                Box::pin(publish(tools, node.clone(), offer.clone())),
+            );
             Some(Job::Call)
         }
         Step::Adopt(step) => {
             let pv = volumes.get(&step.pv)?.clone();
-            run(&step.pv, Box::pin(adopt(tools, node.clone(), pv, step.clone())));
+            run(
+                &step.pv,
+                Box::pin(adopt(tools, node.clone(), pv, step.clone())),
+            );
             Some(Job::Call)
         }
         Step::LetGo(step) => {
@@ -126,7 +144,14 @@ pub(super) fn start(
                 since: Instant::now(),
             };
             let node = node.clone();
-            let worker = Reclaimer { tools, node, class, step: step.clone(), cancel, progress };
+            let worker = Reclaimer {
+                tools,
+                node,
+                class,
+                step: step.clone(),
+                cancel,
+                progress,
+            };
             run(&step.pv, Box::pin(worker.run()));
             Some(job)
         }
@@ -138,14 +163,13 @@ type Work = std::pin::Pin<Box<dyn Future<Output = Result<Outcome, Refusal>> + Se
 
 /// Creates a PersistentVolume. A name that is taken already is looked at before it is refused: it may
 /// be ours from a moment ago, or upstream's for this very entry.
-async fn publish(
-    tools: Arc<Tools>,
-    node: NodeFacts,
-    offer: Offer,
-) -> Result<Outcome, Refusal> {
+async fn publish(tools: Arc<Tools>, node: NodeFacts, offer: Offer) -> Result<Outcome, Refusal> {
     let began = Instant::now();
     let Some(object) = manifest(&offer, &node, &tools.config) else {
-        return Err(Refusal::new(Reason::NodeUnknown, "the node has no hostname label any more"));
+        return Err(Refusal::new(
+            Reason::NodeUnknown,
+            "the node has no hostname label any more",
+        ));
     };
     match tools.volumes.create(&object).await {
         Ok(Created::New(pv)) => {
@@ -155,9 +179,16 @@ async fn publish(
         Ok(Created::Exists) => {}
         Err(error) => return Err(api("create", &offer.pv, &error)),
     }
-    let existing = tools.volumes.get(&offer.pv).await.map_err(|e| api("read", &offer.pv, &e))?;
+    let existing = tools
+        .volumes
+        .get(&offer.pv)
+        .await
+        .map_err(|e| api("read", &offer.pv, &e))?;
     let Some(pv) = existing else {
-        return Err(Refusal::new(Reason::NameTaken, "its name was taken a moment ago; trying again"));
+        return Err(Refusal::new(
+            Reason::NameTaken,
+            "its name was taken a moment ago; trying again",
+        ));
     };
     let same_entry = pv.path.as_deref() == Some(offer.path.as_str()) && pv.class == offer.class;
     if same_entry && pv.is_own(&node) {
@@ -186,10 +217,14 @@ async fn publish(
 /// not taken over: nothing says what was offered.
 fn is_upstreams(pv: &Pv, node: &NodeFacts) -> bool {
     let free_or_used = matches!(pv.phase, Phase::Available | Phase::Bound | Phase::Pending);
-    let made_here = pv.provisioned_by.as_deref().is_some_and(|by| {
-        by == node.provisioner(true) || by == node.provisioner(false)
-    });
-    let host_is_ours = node.hostname.as_ref().is_some_and(|host| pv.hostnames == [host.as_str()]);
+    let made_here = pv
+        .provisioned_by
+        .as_deref()
+        .is_some_and(|by| by == node.provisioner(true) || by == node.provisioner(false));
+    let host_is_ours = node
+        .hostname
+        .as_ref()
+        .is_some_and(|host| pv.hostnames == [host.as_str()]);
     free_or_used && !pv.deleting && made_here && host_is_ours && pv.node_label.is_none()
 }
 
@@ -215,7 +250,10 @@ async fn let_go(tools: Arc<Tools>, pv: Pv) -> Result<Outcome, Refusal> {
 
 /// A failed call as a refusal.
 fn api(verb: &str, name: &str, error: &ApiError) -> Refusal {
-    Refusal::new(Reason::ApiRefused, format!("can't {verb} PersistentVolume {name}: {error}"))
+    Refusal::new(
+        Reason::ApiRefused,
+        format!("can't {verb} PersistentVolume {name}: {error}"),
+    )
 }
 
 /// One reclaim: hold the volume, read the object live, record that the wipe begins, wipe, record that
@@ -249,9 +287,14 @@ impl Reclaimer {
         let held = blocking(move || clean::hold(request, &NodeWitness)).await?;
         let read_at = Instant::now();
         let pv = self.live().await?;
-        let live = Live { pv: Some(pv.clone()), read_at };
+        let live = Live {
+            pv: Some(pv.clone()),
+            read_at,
+        };
         let permit = blocking(move || held.permit(&live, &NodeWitness, Instant::now())).await?;
-        let mut pv = self.mark(pv, CleaningState::Started, String::new(), resume_at).await?;
+        let mut pv = self
+            .mark(pv, CleaningState::Started, String::new(), resume_at)
+            .await?;
 
         let (checkpoints_tx, mut checkpoints) = mpsc::unbounded_channel();
         let (cancel, gauge) = (Arc::clone(&self.cancel), Arc::clone(&self.progress));
@@ -298,18 +341,26 @@ impl Reclaimer {
     /// The object as the API server has it now, if it is still the one that was decided about.
     async fn live(&self) -> Result<Pv, Refusal> {
         let name = &self.step.pv;
-        match self.tools.volumes.get(name).await.map_err(|e| api("read", name, &e))? {
+        match self
+            .tools
+            .volumes
+            .get(name)
+            .await
+            .map_err(|e| api("read", name, &e))?
+        {
             None => Err(Refusal::new(Reason::PvGone, "the PersistentVolume is gone")),
-            Some(pv) if pv.uid != self.step.uid => {
-                Err(Refusal::new(Reason::PvReplaced, "another PersistentVolume has its name now"))
-            }
+            Some(pv) if pv.uid != self.step.uid => Err(Refusal::new(
+                Reason::PvReplaced,
+                "another PersistentVolume has its name now",
+            )),
             Some(pv) if pv.phase != Phase::Released => Err(Refusal::new(
                 Reason::NotReleased,
                 format!("the PersistentVolume is {:?} now", pv.phase),
             )),
-            Some(pv) if pv.claim_uid() != self.step.claim_uid.as_deref() => {
-                Err(Refusal::new(Reason::ClaimChanged, "the PersistentVolume has another claim now"))
-            }
+            Some(pv) if pv.claim_uid() != self.step.claim_uid.as_deref() => Err(Refusal::new(
+                Reason::ClaimChanged,
+                "the PersistentVolume has another claim now",
+            )),
             Some(pv) => Ok(pv),
         }
     }
@@ -331,27 +382,46 @@ impl Reclaimer {
         };
         let keep_finalizer = state == CleaningState::Started;
         for _ in 0..CONFLICTS {
-            match self.tools.volumes.mark(&pv, &cleaning, keep_finalizer).await {
+            match self
+                .tools
+                .volumes
+                .mark(&pv, &cleaning, keep_finalizer)
+                .await
+            {
                 Err(ApiError::Conflict(_)) => pv = self.live().await?,
                 Err(error) => return Err(api("mark", &self.step.pv, &error)),
                 Ok(pv) => return Ok(pv),
             }
         }
-        Err(Refusal::new(Reason::ApiRefused, "somebody else keeps changing the PersistentVolume"))
+        Err(Refusal::new(
+            Reason::ApiRefused,
+            "somebody else keeps changing the PersistentVolume",
+        ))
     }
 
     async fn record_proof(&self, pv: Pv, proof: &Proof) -> Result<Pv, Refusal> {
-        self.mark(pv, CleaningState::Wiped, proof.method().to_owned(), 0).await
+        self.mark(pv, CleaningState::Wiped, proof.method().to_owned(), 0)
+            .await
     }
 
     /// Deletes the object, if it is still as it was when the proof was recorded.
     async fn delete(&self, mut pv: Pv) -> Result<(), Refusal> {
         for _ in 0..CONFLICTS {
-            let wiped = pv.current_cleaning().is_some_and(|c| c.state == CleaningState::Wiped);
+            let wiped = pv
+                .current_cleaning()
+                .is_some_and(|c| c.state == CleaningState::Wiped);
             if !wiped {
-                return Err(Refusal::new(Reason::ClaimChanged, "the proof of the wipe is gone"));
+                return Err(Refusal::new(
+                    Reason::ClaimChanged,
+                    "the proof of the wipe is gone",
+                ));
             }
-            match self.tools.volumes.delete(&pv.name, &pv.uid, &pv.resource_version).await {
+            match self
+                .tools
+                .volumes
+                .delete(&pv.name, &pv.uid, &pv.resource_version)
+                .await
+            {
                 Err(ApiError::Conflict(_)) => match self.live().await {
                     Err(refusal) if refusal.reason == Reason::PvGone => return Ok(()),
                     fresh => pv = fresh?,
@@ -360,7 +430,10 @@ impl Reclaimer {
                 Ok(()) => return Ok(()),
             }
         }
-        Err(Refusal::new(Reason::ApiRefused, "somebody else keeps changing the PersistentVolume"))
+        Err(Refusal::new(
+            Reason::ApiRefused,
+            "somebody else keeps changing the PersistentVolume",
+        ))
     }
 }
 
@@ -370,7 +443,10 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(_) => Err(Refusal::new(Reason::WipeFailed, "the worker thread ended early")),
+        Err(_) => Err(Refusal::new(
+            Reason::WipeFailed,
+            "the worker thread ended early",
+        )),
     }
 }
 

@@ -23,24 +23,41 @@ fn kubeconfig() -> PathBuf {
 
 /// The API server, with all rights.
 pub(super) fn world() -> World {
-    World::Real { kubeconfig: kubeconfig() }
+    World::Real {
+        kubeconfig: kubeconfig(),
+    }
 }
 
 /// Runs kubectl; its output.
 pub(super) fn kubectl(args: &[&str]) -> String {
-    output(Command::new("kubectl").args(args).env("KUBECONFIG", kubeconfig()))
+    output(
+        Command::new("kubectl")
+            .args(args)
+            .env("KUBECONFIG", kubeconfig()),
+    )
 }
 
 /// Runs a program among the node's mounts; its output.
 pub(super) fn in_node(args: &[&str]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/in-node.sh");
-    output(Command::new(script).arg(NODE).args(args).env("RUN", state()))
+    output(
+        Command::new(script)
+            .arg(NODE)
+            .args(args)
+            .env("RUN", state()),
+    )
 }
 
 /// A loop device over a file that goes when the cluster does.
 pub(super) fn disk(name: &str, bytes: u64) -> PathBuf {
     let image = state().join(format!("node-{NODE}/{name}.img"));
     let file = std::fs::File::create(&image).expect("the cluster's directory takes files");
-    file.set_len(bytes).expect("a sparse file can have any size");
-    output(Command::new("losetup").args(["--find", "--show"]).arg(&image)).into()
+    file.set_len(bytes)
+        .expect("a sparse file can have any size");
+    output(
+        Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(&image),
+    )
+    .into()
 }

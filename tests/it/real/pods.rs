@@ -15,7 +15,9 @@ use crate::support::site::{Site, name_of, phase_of, uid_of, until};
 const MIB: u64 = 1 << 20;
 
 fn run<T>(test: impl AsyncFnOnce() -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     runtime.expect("a runtime can be made").block_on(test())
 }
 
@@ -33,17 +35,28 @@ impl Applied {
 
 impl Drop for Applied {
     fn drop(&mut self) {
-        kubectl(&["delete", "--ignore-not-found", "--wait=false", "-f", &self.0]);
+        kubectl(&[
+            "delete",
+            "--ignore-not-found",
+            "--wait=false",
+            "-f",
+            &self.0,
+        ]);
         let _ = fs::remove_file(&self.0);
     }
 }
 
 async fn volume(client: &Client, path: &str) -> Option<PersistentVolume> {
-    let all = Api::<PersistentVolume>::all(client.clone()).list(&ListParams::default()).await;
-    all.expect("volumes can be listed").items.into_iter().find(|pv| {
-        let local = pv.spec.as_ref().and_then(|spec| spec.local.as_ref());
-        local.is_some_and(|local| local.path == path)
-    })
+    let all = Api::<PersistentVolume>::all(client.clone())
+        .list(&ListParams::default())
+        .await;
+    all.expect("volumes can be listed")
+        .items
+        .into_iter()
+        .find(|pv| {
+            let local = pv.spec.as_ref().and_then(|spec| spec.local.as_ref());
+            local.is_some_and(|local| local.path == path)
+        })
 }
 
 async fn until_available(client: &Client, path: &str, other_than: &str) -> PersistentVolume {
@@ -60,7 +73,11 @@ async fn until_pod(client: &Client, name: &str, phase: &str) {
         let pod = pods.get_opt(name).await.expect("pods can be read")?;
         let status = pod.status.unwrap_or_default();
         let now = status.phase.unwrap_or_default();
-        assert!(phase == "Failed" || now != "Failed", "Pod {name}: {}", kubectl(&["logs", name]));
+        assert!(
+            phase == "Failed" || now != "Failed",
+            "Pod {name}: {}",
+            kubectl(&["logs", name])
+        );
         let containers = status.container_statuses.unwrap_or_default();
         let ready = containers.iter().all(|container| container.ready);
         (now == phase && (ready || phase != "Running")).then_some(())
@@ -98,7 +115,14 @@ fn a_second_pod_finds_both_volumes_empty() {
         let client = cluster::world().client().await;
         let overlay = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/play");
         kubectl(&["apply", "-k", overlay]);
-        kubectl(&["-n", "provisor", "rollout", "status", "daemonset/provisor", "--timeout=60s"]);
+        kubectl(&[
+            "-n",
+            "provisor",
+            "rollout",
+            "status",
+            "daemonset/provisor",
+            "--timeout=60s",
+        ]);
 
         let (fs, block) = (disk("fs", 128 * MIB), disk("block", 64 * MIB));
         let (fs, block) = (fs.to_str().expect("UTF-8"), block.to_str().expect("UTF-8"));
@@ -165,15 +189,25 @@ fn what_the_kubelet_does_not_see_is_not_offered() {
         let _other = Mounted::tmpfs(&other);
 
         let daemon = Process::start(site.setup());
-        until("it is ready", async || daemon.get("/readyz").filter(|(code, _)| *code == 200)).await;
+        until("it is ready", async || {
+            daemon.get("/readyz").filter(|(code, _)| *code == 200)
+        })
+        .await;
         until("both are refused", async || {
             let (_, status) = daemon.get("/status")?;
             (status.matches("\"NotOnHost\"").count() == 2).then_some(())
         })
         .await;
-        let all = site.pvs().list(&ListParams::default()).await.expect("volumes can be listed");
+        let all = site
+            .pvs()
+            .list(&ListParams::default())
+            .await
+            .expect("volumes can be listed");
         let ours = all.items.iter().filter(|pv| {
-            let class = pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+            let class = pv
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.storage_class_name.as_deref());
             class == Some(hidden.name.as_str()) || class == Some(elsewhere.name.as_str())
         });
         let names: Vec<_> = ours.map(name_of).collect();

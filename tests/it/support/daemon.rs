@@ -44,20 +44,27 @@ impl Daemon {
         let thread = std::thread::Builder::new()
             .name("daemon".into())
             .spawn(move || {
-                let runtime =
-                    tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
                 let result = runtime.block_on(run::run(options, token));
                 runtime.shutdown_timeout(Duration::from_millis(200));
                 result
             })
             .expect("a thread can be started");
-        Self { stop, thread: Some(thread), address }
+        Self {
+            stop,
+            thread: Some(thread),
+            address,
+        }
     }
 
     /// Stops it as the first SIGTERM does and waits for the end.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         self.stop.cancel();
-        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("the daemon panicked"))
+        self.thread
+            .take()
+            .map_or(Ok(()), |thread| thread.join().expect("the daemon panicked"))
     }
 
     /// Body of a GET on its HTTP server; `None` when it doesn't answer.
@@ -86,7 +93,9 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(setup: &Setup) -> Self {
         let address = free_address();
-        let log = setup.config_dir.with_extension(format!("log-{}", address.replace(':', "-")));
+        let log = setup
+            .config_dir
+            .with_extension(format!("log-{}", address.replace(':', "-")));
         let file = std::fs::File::create(&log).expect("the test's directory takes a log");
         let child = Command::new(env!("CARGO_BIN_EXE_provisor"))
             .arg("run")
@@ -95,12 +104,19 @@ impl Process {
             .args(["--listen-address", &address])
             .env("MY_NODE_NAME", &setup.node)
             .env("KUBECONFIG", &setup.kubeconfig)
-            .env("RUST_LOG", "debug,hyper=info,hyper_util=info,rustls=info,kube_client=info,tower=info")
+            .env(
+                "RUST_LOG",
+                "debug,hyper=info,hyper_util=info,rustls=info,kube_client=info,tower=info",
+            )
             .stdin(Stdio::null())
             .stderr(file)
             .spawn()
             .expect("the binary starts");
-        Self { child, address, log }
+        Self {
+            child,
+            address,
+            log,
+        }
     }
 
     pub(crate) fn get(&self, path: &str) -> Option<(u16, String)> {
@@ -130,7 +146,11 @@ impl Process {
             if let Some(status) = self.child.try_wait().expect("the process is ours") {
                 return (status, began.elapsed());
             }
-            assert!(began.elapsed() < STOP_LIMIT, "it does not stop: {}", self.log());
+            assert!(
+                began.elapsed() < STOP_LIMIT,
+                "it does not stop: {}",
+                self.log()
+            );
             super::nap();
         }
     }
@@ -154,7 +174,10 @@ impl Drop for Process {
 /// An address of loopback that nobody listens on now.
 fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound listener has an address").to_string()
+    listener
+        .local_addr()
+        .expect("a bound listener has an address")
+        .to_string()
 }
 
 /// A plain HTTP GET.
@@ -162,7 +185,11 @@ fn get(address: &str, path: &str) -> Option<(u16, String)> {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
@@ -180,5 +207,9 @@ pub(crate) fn provisor(args: &[&str], env: &[(&str, &Path)]) -> (bool, String, S
         .output()
         .expect("the binary starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (output.status.success(), text(output.stdout), text(output.stderr))
+    (
+        output.status.success(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }

@@ -119,7 +119,12 @@ impl<'w> Site<'w> {
         Self {
             world,
             client: world.client().await,
-            setup: Setup { access, kubeconfig, config_dir, node: node.clone() },
+            setup: Setup {
+                access,
+                kubeconfig,
+                config_dir,
+                node: node.clone(),
+            },
             node,
             root,
             classes: Mutex::default(),
@@ -164,7 +169,10 @@ impl<'w> Site<'w> {
             host_dir.display(),
             mount_dir.display()
         );
-        let mut classes = self.classes.lock().expect("no test panics while it holds this");
+        let mut classes = self
+            .classes
+            .lock()
+            .expect("no test panics while it holds this");
         classes.insert(name.to_owned(), text);
         let all: String = classes.values().map(String::as_str).collect();
         self.write_key("storageClassMap", &all);
@@ -195,7 +203,11 @@ impl<'w> Site<'w> {
     /// The PersistentVolume whose path is `dir/entry`, whoever made it.
     pub(crate) async fn pv_at(&self, class: &ClassDir, entry: &str) -> Option<PersistentVolume> {
         let path = class.dir.join(entry);
-        let all = self.pvs().list(&ListParams::default()).await.expect("volumes can be listed");
+        let all = self
+            .pvs()
+            .list(&ListParams::default())
+            .await
+            .expect("volumes can be listed");
         all.items.into_iter().find(|pv| {
             let local = pv.spec.as_ref().and_then(|spec| spec.local.as_ref());
             local.is_some_and(|local| Path::new(&local.path) == path)
@@ -248,7 +260,10 @@ impl<'w> Site<'w> {
                     "resources": {"requests": {"storage": "1Ki"}},
                 },
             }));
-            self.claims().create(&PostParams::default(), &object).await.expect("claims can be made");
+            self.claims()
+                .create(&PostParams::default(), &object)
+                .await
+                .expect("claims can be made");
         }
         until("the volume is Bound", async || {
             let pv = self.pvs().get(name).await.expect("the volume is there");
@@ -286,7 +301,10 @@ impl<'w> Site<'w> {
     pub(crate) async fn until_event(&self, name: &str, reason: &str) -> String {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         until(&format!("an Event {reason} on {name}"), async || {
-            let all = events.list(&ListParams::default()).await.expect("events can be listed");
+            let all = events
+                .list(&ListParams::default())
+                .await
+                .expect("events can be listed");
             all.items.into_iter().find_map(|event| {
                 let about = event.involved_object.name.as_deref() == Some(name);
                 (about && event.reason.as_deref() == Some(reason))
@@ -317,11 +335,17 @@ impl<'w> Site<'w> {
                     watcher::Event::Delete(pv) => (pv, true),
                 };
                 let entry = LogEntry {
-                    at: Instant::now(),
                     uid: pv.metadata.uid.clone().unwrap_or_default(),
-                    phase: if gone { "gone".into() } else { phase_of(&pv).to_owned() },
+                    phase: if gone {
+                        "gone".into()
+                    } else {
+                        phase_of(&pv).to_owned()
+                    },
                 };
-                writer.lock().expect("no reader panics while it holds this").push(entry);
+                writer
+                    .lock()
+                    .expect("no reader panics while it holds this")
+                    .push(entry);
             }
         });
         begun.await.expect("the watch begins");
@@ -334,17 +358,26 @@ impl<'w> Site<'w> {
             return;
         }
         let selector = format!("provisor.dev/node={}", provisor::pv::node_label(&self.node));
-        let volumes = self.pvs().list(&ListParams::default().labels(&selector)).await;
+        let volumes = self
+            .pvs()
+            .list(&ListParams::default().labels(&selector))
+            .await;
         for pv in volumes.map(|list| list.items).unwrap_or_default() {
             let free = json!({"metadata": {"finalizers": null}});
             let name = name_of(&pv);
             let _ = self.pvs().delete(name, &DeleteParams::default()).await;
             let merge = Patch::Merge(free);
-            let _ = self.pvs().patch(name, &PatchParams::default(), &merge).await;
+            let _ = self
+                .pvs()
+                .patch(name, &PatchParams::default(), &merge)
+                .await;
         }
         let classes: Api<StorageClass> = Api::all(self.client.clone());
-        let names: Vec<String> =
-            self.classes.lock().map(|c| c.keys().cloned().collect()).unwrap_or_default();
+        let names: Vec<String> = self
+            .classes
+            .lock()
+            .map(|c| c.keys().cloned().collect())
+            .unwrap_or_default();
         for name in names {
             let _ = classes.delete(&name, &DeleteParams::default()).await;
         }
@@ -356,7 +389,6 @@ impl<'w> Site<'w> {
 /// One change of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct LogEntry {
-    pub(crate) at: Instant,
     pub(crate) uid: String,
     /// `gone` once it is deleted.
     pub(crate) phase: String,
@@ -387,15 +419,24 @@ pub(crate) fn object<T: serde::de::DeserializeOwned>(value: serde_json::Value) -
 }
 
 pub(crate) fn phase_of(pv: &PersistentVolume) -> &str {
-    pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("")
+    pv.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("")
 }
 
 pub(crate) fn name_of(pv: &PersistentVolume) -> &str {
-    pv.metadata.name.as_deref().expect("a stored object has a name")
+    pv.metadata
+        .name
+        .as_deref()
+        .expect("a stored object has a name")
 }
 
 pub(crate) fn uid_of(pv: &PersistentVolume) -> &str {
-    pv.metadata.uid.as_deref().expect("a stored object has a UID")
+    pv.metadata
+        .uid
+        .as_deref()
+        .expect("a stored object has a UID")
 }
 
 fn claim_name(pv: &PersistentVolume) -> String {
