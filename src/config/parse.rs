@@ -59,7 +59,7 @@ pub fn parse(values: &BTreeMap<String, String>) -> Config {
         match key.to_ascii_lowercase().as_str() {
             "storageclassmap" => config.classes = reader.classes(key, &value),
             "nodelabelsforpv" => {
-                config.node_labels = reader.strings(key, &value).unwrap_or_default()
+                config.node_labels = reader.strings(key, &value).unwrap_or_default();
             }
             "labelsforpv" => config.labels = reader.labels(key, &value),
             "usenodenameonly" => {

@@ -76,6 +76,11 @@ fn mount(class: &ClassDir, entry: &str) -> Mounted {
     Mounted::tmpfs_of(&point, "64m")
 }
 
+/// Leaves a tenant's file.
+fn leave(disk: &Mounted) {
+    fs::write(disk.point().join("marker"), "x").expect("the volume takes files");
+}
+
 /// Binds the volume, runs `write` as the Pod would, and releases it.
 async fn use_once(site: &Site<'_>, pv: &PersistentVolume, write: impl FnOnce()) {
     site.bind(pv).await;
@@ -283,7 +288,7 @@ pub(crate) async fn volumes_of_others_are_never_touched(world: &World) {
     let (own, entry) = (mount(&fast, "vol3"), "vol3");
     // Once its own volume went through a whole life, the others have had every chance.
     let pv = site.until_phase(&fast, entry, "Available").await;
-    use_once(&site, &pv, || drop(fs::write(own.point().join("x"), "x"))).await;
+    use_once(&site, &pv, || leave(&own)).await;
     site.until_offered_again(&fast, entry, &pv).await;
     let note = site.until_event(name_of(&made[1]), "NotOurs").await;
     assert!(note.contains("left alone"), "{note}");
@@ -314,17 +319,11 @@ pub(crate) async fn a_retained_volume_is_left_alone(world: &World) {
     let _daemon = Daemon::start(site.setup());
     let (retained, other) = (mount(&kept, "vol1"), mount(&gone, "vol1"));
     let pv = site.until_phase(&kept, "vol1", "Available").await;
-    use_once(&site, &pv, || {
-        drop(fs::write(retained.point().join("marker"), "x"))
-    })
-    .await;
+    use_once(&site, &pv, || leave(&retained)).await;
     site.until_phase(&kept, "vol1", "Released").await;
     // A neighbour with policy Delete goes through its life meanwhile.
     let neighbour = site.until_phase(&gone, "vol1", "Available").await;
-    use_once(&site, &neighbour, || {
-        drop(fs::write(other.point().join("marker"), "x"))
-    })
-    .await;
+    use_once(&site, &neighbour, || leave(&other)).await;
     site.until_offered_again(&gone, "vol1", &neighbour).await;
     let now = site.until_phase(&kept, "vol1", "Released").await;
     assert_eq!(uid_of(&now), uid_of(&pv));
@@ -378,10 +377,7 @@ pub(crate) async fn a_busy_volume_is_wiped_only_once_it_is_free(world: &World) {
         .open(&device.node)
         .expect("the device opens");
     let loop_over = Loop::over(&device.node, &[]);
-    use_once(&site, &pv, || {
-        drop(fs::write(disk.point().join("marker"), "x"))
-    })
-    .await;
+    use_once(&site, &pv, || leave(&disk)).await;
     use_once(&site, &block, || write_markers(&device.node, 32 * MIB)).await;
 
     let note = site.until_event(name_of(&pv), "InUse").await;
@@ -638,10 +634,7 @@ pub(crate) async fn a_signal_stops_it_and_the_next_process_goes_on(world: &World
     assert!(status.success(), "{status}");
     assert!(took < Duration::from_secs(10), "{took:?}");
     // Released while nobody looks.
-    use_once(&site, &pv, || {
-        drop(fs::write(disk.point().join("marker"), "x"))
-    })
-    .await;
+    use_once(&site, &pv, || leave(&disk)).await;
     let process = Process::start(site.setup());
     site.until_offered_again(&fast, "vol1", &pv).await;
     assert!(!disk.point().join("marker").exists());
