@@ -249,3 +249,6 @@ impl AsFd for Held {
         self.target.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;
