@@ -2,6 +2,8 @@
 //! server, and in `real` the same against a real cluster.
 
 #[cfg(test)]
+mod clean;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod life;

@@ -353,7 +353,7 @@ impl<'w> Site<'w> {
     }
 
     /// Removes the objects that outlive a scenario on a real cluster.
-    pub(crate) async fn clean_up(self) {
+    pub(crate) async fn clean_up(&self) {
         if self.world.server().is_some() {
             return;
         }

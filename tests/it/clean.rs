@@ -1,0 +1,8 @@
+//! Wipes of real filesystems and loop devices through the public interface.
+
+mod command;
+mod contents;
+mod device;
+mod guard;
+mod hazards;
+mod rig;
