@@ -7,13 +7,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::unistd::fdatasync;
 
 use super::job::{CHECKPOINT_BYTES, Control, Done, Progress};
 use crate::sys::block::{self as device, Geometry};
+use crate::sys::inode::words;
 use crate::volume::{Reason, Refusal};
 
-pub(super) mod layout;
+mod layout;
 pub(super) mod verify;
 mod write;
 
@@ -69,6 +71,17 @@ pub(super) fn wipe(
         }
         return Err(refusal);
     }
+    // A device that grew meanwhile has an end that nobody wiped.
+    let now = device::geometry(fd).map_err(|errno| failed("ask the size of", geometry, errno))?;
+    if now != geometry {
+        return Err(Refusal::new(
+            Reason::VerifyFailed,
+            format!(
+                "device {} changed during the wipe: {geometry:?} is {now:?} now",
+                now.number
+            ),
+        ));
+    }
     // The tenant's partitions are gone from the disk; have the kernel forget them too. Loop devices,
     // partitions and others can't have any, and a stale table is found again by inspection.
     let _ = device::read_partitions(fd.as_fd());
@@ -84,14 +97,12 @@ pub(super) fn wipe(
 }
 
 fn flush(fd: &OwnedFd, geometry: Geometry) -> Result<(), Refusal> {
-    fdatasync(fd).map_err(|errno| {
-        Refusal::new(
-            Reason::WipeFailed,
-            format!(
-                "can't flush device {}: {}",
-                geometry.number,
-                crate::sys::inode::words(errno)
-            ),
-        )
-    })
+    fdatasync(fd).map_err(|errno| failed("flush", geometry, errno))
+}
+
+fn failed(verb: &str, geometry: Geometry, errno: Errno) -> Refusal {
+    Refusal::new(
+        Reason::WipeFailed,
+        format!("can't {verb} device {}: {}", geometry.number, words(errno)),
+    )
 }

@@ -13,8 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollTimeout, poll};
 
-use super::block::layout::samples;
-use super::block::verify::{Mark, Reader, random_source};
+use super::block::verify::Marks;
 use super::job::{Control, Done};
 use crate::sys::block::{self, Geometry};
 use crate::sys::inode::{reopen, words};
@@ -36,21 +35,27 @@ pub(super) fn run(
     path: &Path,
     control: &Control<'_>,
 ) -> Result<Done, Refusal> {
-    let places: Vec<_> = samples(geometry.size_bytes, random_source()?).collect();
-    let marks =
-        Reader::open(device.as_fd(), geometry.number)?.marks(places.into_iter(), control)?;
+    let marks = Marks::take(device.as_fd(), geometry, control)?;
     let pin = reopen(&device, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
         .map_err(|errno| failed("hold", path, errno))?;
     // The program looks the path up again. Whoever can change the directory meanwhile is the host's
     // root; the sampled places below tell at least that it was not this device that was wiped.
     leads_to(path, geometry)?;
     drop(device);
-    let outcome = child::run(program, path, DEADLINE, control);
+    child::run(program, path, DEADLINE, control)?;
     let device = claim_again(&pin, path)?;
     same_device(&device, geometry, path)?;
-    outcome?;
     leftover::refuse(geometry.number, path)?;
-    changed(&device, geometry, &marks, control)?;
+    if let Some(offset) = marks.first_left(device.as_fd(), geometry, control)? {
+        return Err(Refusal::new(
+            Reason::VerifyFailed,
+            format!(
+                "the cleaner succeeded but the program left data in place, at offset {offset} of \
+                 device {}",
+                geometry.number
+            ),
+        ));
+    }
     Ok(Done {
         method: format!("wiped by {}", program.first().map_or("", String::as_str)),
         bytes: geometry.size_bytes,
@@ -127,27 +132,4 @@ fn same_device(device: &OwnedFd, then: Geometry, path: &Path) -> Result<(), Refu
             path.display()
         ),
     ))
-}
-
-fn changed(
-    device: &OwnedFd,
-    geometry: Geometry,
-    marks: &[Mark],
-    control: &Control<'_>,
-) -> Result<(), Refusal> {
-    let mut reader = Reader::open(device.as_fd(), geometry.number)?;
-    for mark in marks {
-        control.go_on()?;
-        if let Some(offset) = mark.is_left(&mut reader)? {
-            return Err(Refusal::new(
-                Reason::VerifyFailed,
-                format!(
-                    "the cleaner succeeded but the program left data in place, at offset {offset} \
-                     of device {}",
-                    geometry.number
-                ),
-            ));
-        }
-    }
-    Ok(())
 }

@@ -89,7 +89,9 @@ fn failed(verb: &str, path: &str, errno: Errno) -> Refusal {
              error"
         }
         Errno::EPERM => "; perhaps it is an active swap file",
-        Errno::EIO => "; the disk or the filesystem is damaged, look at the kernel log",
+        Errno::EIO | Errno::EUCLEAN => {
+            "; the disk or the filesystem is damaged, look at the kernel log"
+        }
         _ => "",
     };
     Refusal::new(

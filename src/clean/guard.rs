@@ -122,8 +122,16 @@ pub struct Permit {
 /// # Errors
 /// The reason why this storage may not be wiped now.
 pub fn hold(request: Request, witness: &dyn Witness) -> Result<Held, Refusal> {
+    if let Identity::Device(_) = &request.recorded {
+        // Asked before the claim: while the kubelet still takes a volume down, it claims the device
+        // itself, and would fail on ours. And who uses it is a better answer than "busy".
+        let number = target::find_device_number(&request)?;
+        let identity = Identity::Device(witness.identity_of_device(number)?);
+        judge(&request, &identity, witness)?;
+    }
     let target = Target::open(&request)?;
-    let identity = judge(&request, &target, witness)?;
+    let identity = target.identity(witness)?;
+    judge(&request, &identity, witness)?;
     Ok(Held {
         request,
         target,
@@ -132,13 +140,12 @@ pub fn hold(request: Request, witness: &dyn Witness) -> Result<Held, Refusal> {
     })
 }
 
-/// Asks the witness what the held storage is, compares that with the record, and asks who uses it.
-fn judge(request: &Request, target: &Target, witness: &dyn Witness) -> Result<Identity, Refusal> {
-    let identity = target.identity(witness)?;
-    compare(request, &identity, &request.recorded)?;
-    let users = witness.users(&identity, &request.class, &request.entry, &request.pv)?;
+/// Compares what is there with the record, and asks who uses it.
+fn judge(request: &Request, identity: &Identity, witness: &dyn Witness) -> Result<(), Refusal> {
+    compare(request, identity, &request.recorded)?;
+    let users = witness.users(identity, &request.class, &request.entry, &request.pv)?;
     if users.is_empty() {
-        return Ok(identity);
+        return Ok(());
     }
     let rest = users.len().saturating_sub(NAMED_USERS);
     let mut named = users[..users.len() - rest].join("; ");
@@ -205,11 +212,12 @@ impl Held {
         now: Instant,
     ) -> Result<Permit, Refusal> {
         let recorded = live::check(&self.request, live, self.taken_at, now)?;
-        compare(&self.request, &self.identity, recorded)?;
         // The name must still lead to what is held: otherwise the path in the PersistentVolume means
         // something else by now, and a Pod could be given that while this is wiped.
         self.target.still_at(&self.request)?;
-        judge(&self.request, &self.target, witness)?;
+        let identity = self.target.identity(witness)?;
+        compare(&self.request, &identity, recorded)?;
+        judge(&self.request, &identity, witness)?;
         Ok(Permit {
             request: self.request,
             target: self.target,

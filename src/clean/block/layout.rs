@@ -3,9 +3,9 @@
 use crate::clean::job::CHECKPOINT_BYTES;
 
 /// One step between two looks at the cancel flag. Large enough to cost nothing.
-pub(in crate::clean) const STEP_BYTES: u64 = 64 * MIB;
+pub(super) const STEP_BYTES: u64 = 64 * MIB;
 /// What is read back at each sampled place.
-pub(in crate::clean) const SAMPLE_BYTES: u64 = 4096;
+pub(super) const SAMPLE_BYTES: u64 = 4096;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -46,7 +46,7 @@ pub(super) fn resume_point(resume_at: u64, total: u64) -> u64 {
 /// step goes unnoticed; everything on a device of one step.
 ///
 /// Each item is offset and length. `random` is asked once for each step.
-pub(in crate::clean) fn samples(
+pub(super) fn samples(
     size: u64,
     mut random: impl FnMut() -> u64,
 ) -> impl Iterator<Item = (u64, u64)> {

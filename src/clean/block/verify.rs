@@ -1,6 +1,7 @@
 //! Reads a device back past the page cache: what is verified is the device, not our own writes in
 //! memory.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,6 +12,9 @@ use crate::volume::{DevNum, Reason, Refusal};
 
 /// Size of one read; a longer range is read in several.
 const READ_BYTES: u64 = 1 << 20;
+/// [`SAMPLE_BYTES`] as a step.
+#[expect(clippy::cast_possible_truncation, reason = "4096")]
+const SAMPLE_STEP: usize = SAMPLE_BYTES as usize;
 
 /// Refuses unless every sampled place of the device is zero.
 pub(super) fn zeros(
@@ -44,7 +48,7 @@ pub(super) fn zeros(
 }
 
 /// Random numbers that nobody can foresee, so that nobody can prepare the places that are looked at.
-pub(in crate::clean) fn random_source() -> Result<impl FnMut() -> u64, Refusal> {
+fn random_source() -> Result<impl FnMut() -> u64, Refusal> {
     let mut state = random()
         .map_err(|errno| Refusal::new(Reason::WipeFailed, format!("no random numbers: {errno}")))?;
     Ok(move || {
@@ -55,7 +59,7 @@ pub(in crate::clean) fn random_source() -> Result<impl FnMut() -> u64, Refusal> 
 }
 
 /// Reads ranges of one device, by direct I/O where it is had.
-pub(in crate::clean) struct Reader<'a> {
+struct Reader<'a> {
     buffered: BorrowedFd<'a>,
     direct: Option<OwnedFd>,
     number: DevNum,
@@ -64,7 +68,7 @@ pub(in crate::clean) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Prepares for reading the open device `fd`.
-    pub(in crate::clean) fn open(fd: BorrowedFd<'a>, number: DevNum) -> Result<Self, Refusal> {
+    fn open(fd: BorrowedFd<'a>, number: DevNum) -> Result<Self, Refusal> {
         let direct = direct(fd).ok();
         if direct.is_none() {
             drop_cache(fd).map_err(|errno| failed(number, 0, &errno.into()))?;
@@ -78,7 +82,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes of a range of at most 1 MiB.
-    pub(in crate::clean) fn read(&mut self, offset: u64, length: u64) -> Result<&[u8], Refusal> {
+    fn read(&mut self, offset: u64, length: u64) -> Result<&[u8], Refusal> {
         let size = usize::try_from(length).unwrap_or(0).min(self.buffer.len());
         let data = &mut self.buffer[..size];
         let failed = |error: io::Error| failed(self.number, offset, &error);
@@ -95,56 +99,62 @@ impl<'a> Reader<'a> {
         }
         Ok(data)
     }
+}
 
-    /// A digest of each sampled place that is not all zeros. `std`'s hasher is keyed at random.
-    pub(in crate::clean) fn marks(
-        &mut self,
-        places: impl Iterator<Item = (u64, u64)>,
+/// What was at the sampled places before somebody else wiped them: a digest of each block that was
+/// not all zeros, 16 bytes a block.
+pub(in crate::clean) struct Marks {
+    /// Keyed at random, so that no data can be made to collide.
+    state: RandomState,
+    size_bytes: u64,
+    list: Vec<(u64, u64)>,
+}
+
+impl Marks {
+    /// Reads the sampled places of a device.
+    pub(in crate::clean) fn take(
+        fd: BorrowedFd<'_>,
+        geometry: Geometry,
         control: &Control<'_>,
-    ) -> Result<Vec<Mark>, Refusal> {
-        use std::hash::BuildHasher;
-        let state = std::hash::RandomState::new();
-        let mut marks = Vec::new();
-        for (start, length) in places {
+    ) -> Result<Self, Refusal> {
+        let mut reader = Reader::open(fd, geometry.number)?;
+        let mut marks = Self {
+            state: RandomState::new(),
+            size_bytes: geometry.size_bytes,
+            list: Vec::new(),
+        };
+        for (start, length) in samples(geometry.size_bytes, random_source()?) {
             control.go_on()?;
-            let end = start + length;
-            let mut offset = start;
-            while offset < end {
-                let size = SAMPLE_BYTES.min(end - offset);
-                let data = self.read(offset, size)?;
+            for offset in (start..start + length).step_by(SAMPLE_STEP) {
+                let data = reader.read(offset, marks.length_at(offset))?;
                 if data.iter().any(|byte| *byte != 0) {
-                    marks.push(Mark {
-                        offset,
-                        length: size,
-                        digest: state.hash_one(data),
-                        state: state.clone(),
-                    });
+                    marks.list.push((offset, marks.state.hash_one(data)));
                 }
-                offset += size;
             }
         }
         Ok(marks)
     }
-}
 
-/// What was at one place before somebody else wiped it.
-#[derive(Debug)]
-pub(in crate::clean) struct Mark {
-    offset: u64,
-    length: u64,
-    digest: u64,
-    state: std::hash::RandomState,
-}
-
-impl Mark {
-    /// Whether the place has the same data still; its offset if so.
-    pub(in crate::clean) fn is_left(
+    /// The offset of a place that has the same data still.
+    pub(in crate::clean) fn first_left(
         &self,
-        reader: &mut Reader<'_>,
+        fd: BorrowedFd<'_>,
+        geometry: Geometry,
+        control: &Control<'_>,
     ) -> Result<Option<u64>, Refusal> {
-        use std::hash::BuildHasher;
-        let data = reader.read(self.offset, self.length)?;
-        Ok((self.state.hash_one(data) == self.digest).then_some(self.offset))
+        let mut reader = Reader::open(fd, geometry.number)?;
+        for (offset, digest) in &self.list {
+            control.go_on()?;
+            let data = reader.read(*offset, self.length_at(*offset))?;
+            if self.state.hash_one(data) == *digest {
+                return Ok(Some(*offset));
+            }
+        }
+        Ok(None)
+    }
+
+    fn length_at(&self, offset: u64) -> u64 {
+        SAMPLE_BYTES.min(self.size_bytes - offset)
     }
 }
 

@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use super::{Request, Witness};
 use crate::sys::block::{self, Geometry};
 use crate::sys::inode::{self, MountOf, words};
-use crate::volume::{Identity, Reason, Refusal};
+use crate::volume::{DevNum, Identity, Reason, Refusal};
 
 /// What the wipe works on.
 #[derive(Debug)]
@@ -110,6 +110,17 @@ impl Target {
                 Ok(Identity::Device(told))
             }
         }
+    }
+}
+
+/// The number of the device that the entry leads to, without opening it.
+pub(super) fn find_device_number(request: &Request) -> Result<DevNum, Refusal> {
+    let parent = open_parent(request)?;
+    let device = find_device(request, &parent)?;
+    match block::device_number(&device) {
+        Ok(Some(number)) => Ok(number),
+        Ok(None) => Err(replaced(request, "is no block device any more")),
+        Err(errno) => Err(unreadable(request, "look at", errno)),
     }
 }
 

@@ -81,7 +81,7 @@ fn more_subdirectories_than_a_batch_are_removed() {
 fn xfs_and_btrfs_are_emptied() {
     let xfs = Formatted::new("xfs", 512 << 20);
     plant(&xfs.volume.path, 50, 20);
-    xfs.volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = xfs.volume.must_wipe(&Cleaner::Zero);
     assert!(xfs.volume.names().is_empty());
 
     let btrfs = Formatted::new("btrfs", 256 << 20);
@@ -92,7 +92,7 @@ fn xfs_and_btrfs_are_emptied() {
         &["-q", "subvolume", "create", subvolume.to_str().unwrap()],
     );
     fs::write(subvolume.join("inside"), "secret").unwrap();
-    btrfs.volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = btrfs.volume.must_wipe(&Cleaner::Zero);
     assert!(btrfs.volume.names().is_empty());
 }
 
@@ -150,7 +150,7 @@ fn odd_names_and_odd_files_are_removed() {
     .unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
     let open = fs::File::create(root.join("open")).unwrap();
-    ext4.volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = ext4.volume.must_wipe(&Cleaner::Zero);
     assert_eq!(ext4.volume.names(), ["lost+found"]);
     drop(open);
 }
@@ -193,7 +193,7 @@ fn immutable_append_only_and_sync_are_cleared() {
     );
     run("chattr", &["+a", &path("log"), &path("c")]);
     run("chattr", &["+aD", &path("")]);
-    ext4.volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = ext4.volume.must_wipe(&Cleaner::Zero);
     assert_eq!(ext4.volume.names(), ["lost+found"]);
     let flags = run("lsattr", &["-d", &path("")]);
     assert!(
@@ -234,7 +234,7 @@ fn w32_the_root_is_reset() {
     chown(&lost, Some(1234), Some(5678)).unwrap();
     fs::set_permissions(&lost, fs::Permissions::from_mode(0o1777)).unwrap();
 
-    ext4.volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = ext4.volume.must_wipe(&Cleaner::Zero);
     let data = fs::metadata(root).unwrap();
     assert_eq!(
         (data.uid(), data.gid(), data.mode() & 0o7777),
@@ -293,7 +293,7 @@ fn an_active_swap_file_fails_the_wipe() {
     let refusal = refusal.unwrap_err();
     assert_eq!(refusal.reason, Reason::WipeFailed);
     assert!(refusal.detail.contains("swap file"), "{refusal}");
-    ext4.volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = ext4.volume.must_wipe(&Cleaner::Zero);
 }
 
 #[test]
@@ -307,6 +307,6 @@ fn a_cancelled_wipe_stops_and_can_be_done_again() {
         .unwrap_err();
     assert_eq!(refusal.reason, Reason::Cancelled);
     assert!(!volume.names().is_empty());
-    volume.wipe(&Cleaner::Zero).unwrap();
+    let _ = volume.must_wipe(&Cleaner::Zero);
     assert!(volume.names().is_empty());
 }

@@ -1,10 +1,11 @@
 //! Refusals that need real mounts and devices.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use provisor::clean::{Live, hold};
 use provisor::volume::{Identity, Reason, Refusal};
 
@@ -110,7 +111,7 @@ fn a_record_of_another_storage_on_the_live_object_is_refused() {
 fn a_record_of_another_boot_is_refused() {
     let (mut volume, _mount) = Volume::mounted(Mount::tmpfs);
     if let Identity::Filesystem(fs) = &mut volume.request.recorded {
-        fs.boot = "before".into();
+        (fs.boot, fs.uuid) = ("before".into(), None);
     }
     assert_eq!(reason(volume.permit()), Reason::IdentityUnknown);
 }
@@ -160,12 +161,11 @@ fn the_discovery_directory_itself_is_no_volume() {
 
 #[test]
 fn a_device_that_is_claimed_is_in_use() {
-    use std::os::unix::fs::OpenOptionsExt;
     let disk = Loop::new(1 << 20);
     let volume = Volume::linked(&disk);
     let claim = fs::OpenOptions::new()
         .read(true)
-        .custom_flags(nix::libc::O_EXCL)
+        .custom_flags(OFlag::O_EXCL.bits())
         .open(&disk.device)
         .unwrap();
     assert_eq!(reason(volume.permit()), Reason::InUse);
@@ -203,4 +203,20 @@ fn a_device_that_is_mounted_in_another_namespace_is_in_use() {
     drop(holder.stdin.take());
     holder.wait().unwrap();
     wait_until("free device", || volume.permit().is_ok());
+}
+
+/// The kubelet claims the device itself while it takes the volume down.
+#[test]
+fn a_device_that_has_users_is_not_claimed() {
+    let disk = Loop::new(1 << 20);
+    let volume = Volume::linked(&disk);
+    let _claim = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_EXCL.bits())
+        .open(&disk.device)
+        .unwrap();
+    volume.node.users.lock().unwrap().push("pod x".into());
+    let refusal = volume.permit().unwrap_err();
+    assert_eq!(refusal.reason, Reason::InUse);
+    assert!(refusal.detail.contains("pod x"), "{refusal}");
 }

@@ -89,11 +89,6 @@ impl Loop {
         run(mkfs, &arguments);
         self
     }
-
-    pub(crate) fn number(&self) -> DevNum {
-        use std::os::unix::fs::MetadataExt;
-        DevNum::from_raw(fs::metadata(&self.device).unwrap().rdev())
-    }
 }
 
 impl Drop for Loop {
@@ -117,9 +112,13 @@ impl Mount {
     }
 
     pub(crate) fn bind(source: &Path, target: &Path) -> Self {
+        Self::try_bind(source, target).unwrap()
+    }
+
+    pub(crate) fn try_bind(source: &Path, target: &Path) -> nix::Result<Self> {
         let none: Option<&str> = None;
-        mount(Some(source), target, none, MsFlags::MS_BIND, none).unwrap();
-        Self(target.to_owned())
+        mount(Some(source), target, none, MsFlags::MS_BIND, none)?;
+        Ok(Self(target.to_owned()))
     }
 }
 
@@ -295,6 +294,15 @@ impl Volume {
         Self::offered(VolumeMode::Block, make, Node::default())
     }
 
+    /// A volume that is a device node of its own.
+    pub(crate) fn node(disk: &Loop) -> Self {
+        use nix::sys::stat::{Mode, SFlag, mknod};
+        use std::os::unix::fs::MetadataExt;
+        let number = fs::metadata(&disk.device).unwrap().rdev();
+        let make = |path: &Path| mknod(path, SFlag::S_IFBLK, Mode::S_IRWXU, number).unwrap();
+        Self::offered(VolumeMode::Block, make, Node::default())
+    }
+
     /// The PersistentVolume as read right now.
     pub(crate) fn live(&self) -> Live {
         Live {
@@ -306,6 +314,12 @@ impl Volume {
     pub(crate) fn permit(&self) -> Result<Permit, Refusal> {
         let held = hold(self.request.clone(), &self.node)?;
         held.permit(&self.live(), &self.node, Instant::now())
+    }
+
+    /// Wipes, which must succeed, with nobody watching.
+    pub(crate) fn must_wipe(&self, plan: &Cleaner) -> Proof {
+        self.wipe(plan)
+            .unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
     /// Wipes with nobody watching.
