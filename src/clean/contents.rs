@@ -26,6 +26,9 @@ mod walk;
 /// Where `fsck` of the ext family puts what it finds. `mkfs` makes it with blocks in reserve, so it
 /// is emptied and kept.
 const LOST_AND_FOUND: &CStr = c"lost+found";
+/// Mode of a root directory and of `lost+found` as `mkfs` makes them.
+const ROOT_MODE: u32 = 0o755;
+const LOST_AND_FOUND_MODE: u32 = 0o700;
 
 /// Removes everything below `root`, the root of mount `mount`, and resets the root itself.
 ///
@@ -56,10 +59,6 @@ pub(super) fn empty(
         files,
     })
 }
-
-/// Mode of a root directory and of `lost+found` as `mkfs` makes them.
-const ROOT_MODE: u32 = 0o755;
-const LOST_AND_FOUND_MODE: u32 = 0o700;
 
 /// How a filesystem likes to be emptied (measured: one thread in one directory always; more than
 /// four gain nothing, xfs is best with two).

@@ -5,7 +5,7 @@
 //! reads first and opens later checks one thing and wipes another. Names are never looked up again
 //! after that: the wipe uses the descriptors inside the permit.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::config::Class;
@@ -58,9 +58,10 @@ pub trait Witness: Send + Sync {
     /// A refusal when it can't be told.
     fn identity_of_device(&self, number: DevNum) -> Result<DeviceIdentity, Refusal>;
 
-    /// Who uses the storage, in words: other mounts of it in the host's view, holders, swap, loop
-    /// devices, open descriptors. Not counted are the mount at the entry itself and the descriptors
-    /// of this very process, which holds the storage while it asks. Empty means free.
+    /// Who uses the storage, in words: other mounts of it in the host's view, mounts inside it (the
+    /// host may have some that this mount namespace does not show), holders, swap, loop devices, open
+    /// descriptors. Not counted are the mount at the entry itself and the descriptors of this very
+    /// process, which holds the storage while it asks. Empty means free.
     ///
     /// # Errors
     /// A refusal when it can't be told, which counts as used.
@@ -249,12 +250,6 @@ impl Permit {
             ));
         }
         Ok((self.request, self.target))
-    }
-}
-
-impl AsFd for Held {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.target.as_fd()
     }
 }
 

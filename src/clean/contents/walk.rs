@@ -25,10 +25,13 @@ use crate::volume::{Reason, Refusal};
 
 /// Entries that are read, sorted and removed at once.
 const BATCH: usize = 32_768;
+/// Subdirectories of one directory on the stack. A tenant can have that many at each level, so this
+/// times [`DEEPEST`] times the workers is what a wipe takes in memory at worst.
+const MOST_SUBDIRECTORIES: usize = 4096;
 /// Directories deeper than this are moved to the root: 4 threads keep fewer than 4 x 32 open.
 const DEEPEST: usize = 32;
 /// Readings of one directory before it counts as being filled by somebody. Each but the last can
-/// remove [`BATCH`] subdirectories.
+/// remove [`MOST_SUBDIRECTORIES`].
 const MOST_PASSES: u32 = 20_000;
 /// Removals between two reports.
 const REPORT_EVERY: u64 = 4096;
@@ -235,12 +238,18 @@ impl Walk<'_> {
         let mut entries = dir.iter();
         let mut subdirectories = Vec::new();
         let mut was_empty = true;
-        while subdirectories.len() < BATCH {
+        while subdirectories.len() < MOST_SUBDIRECTORIES {
             let mut batch = Vec::new();
-            for entry in entries.by_ref().take(BATCH) {
+            let mut room = MOST_SUBDIRECTORIES - subdirectories.len();
+            for entry in entries.by_ref() {
                 let entry = entry.map_err(errno)?;
-                if !is_dot(entry.file_name()) {
-                    batch.push(entry);
+                if is_dot(entry.file_name()) {
+                    continue;
+                }
+                room -= usize::from(entry.file_type() == Some(Type::Directory));
+                batch.push(entry);
+                if room == 0 || batch.len() == BATCH {
+                    break;
                 }
             }
             if batch.is_empty() {
@@ -271,7 +280,8 @@ impl Walk<'_> {
         node.was_empty.store(was_empty, Ordering::Relaxed);
         node.pending
             .fetch_add(subdirectories.len(), Ordering::AcqRel);
-        self.push(subdirectories.into_iter().map(|name| Task::Enter {
+        // The first is on top of the stack: inode order holds for directories too.
+        self.push(subdirectories.into_iter().rev().map(|name| Task::Enter {
             parent: Arc::clone(&node),
             name,
         }));

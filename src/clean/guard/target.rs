@@ -1,7 +1,7 @@
 //! The open storage itself: a directory that is a mount's root, or a device claimed exclusively.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -60,14 +60,19 @@ impl Target {
         let parent = open_parent(request)?;
         let same = match self {
             Self::Directory { root, mount } => {
-                let now = open_mount(request, &parent)?;
-                let (then, again) = (fstat(root), fstat(&now));
-                let Self::Directory { mount: id, .. } = now else {
+                let Self::Directory {
+                    root: now,
+                    mount: id,
+                } = open_mount(request, &parent)?
+                else {
                     return Err(replaced(request, "is no directory any more"));
                 };
                 // A mount id can be used again, but not while the held descriptor pins the mount.
                 id == *mount
-                    && matches!((then, again), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+                    && matches!(
+                        (fstat(root), fstat(&now)),
+                        (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+                    )
             }
             Self::Device { geometry, .. } => {
                 let now = find_device(request, &parent)?;
@@ -121,15 +126,6 @@ pub(super) fn find_device_number(request: &Request) -> Result<DevNum, Refusal> {
         Ok(Some(number)) => Ok(number),
         Ok(None) => Err(replaced(request, "is no block device any more")),
         Err(errno) => Err(unreadable(request, "look at", errno)),
-    }
-}
-
-impl AsFd for Target {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Directory { root, .. } => root.as_fd(),
-            Self::Device { device, .. } => device.as_fd(),
-        }
     }
 }
 

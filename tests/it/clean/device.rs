@@ -1,7 +1,6 @@
 //! Zeroing loop devices.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -11,7 +10,7 @@ use provisor::clean::{CHECKPOINT_BYTES, Progress, hold};
 use provisor::config::Cleaner;
 use provisor::volume::Reason;
 
-use super::rig::{Loop, Mount, Volume, wait_until};
+use super::rig::{Loop, Mount, Volume, run, wait_until};
 
 const MIB: u64 = 1 << 20;
 const MARK: &[u8] = b"the tenant's secret";
@@ -271,5 +270,22 @@ fn a_device_that_fails_fails_the_wipe() {
     let refusal = result.unwrap_err();
     assert_eq!(refusal.reason, Reason::WipeFailed, "{refusal}");
     wait_until("working device", || volume.permit().is_ok());
-    (&file).flush().unwrap();
+}
+
+#[test]
+fn a_device_that_grew_meanwhile_does_not_verify() {
+    let disk = Loop::new(8 * MIB);
+    let volume = Volume::linked(&disk);
+    let file = fs::OpenOptions::new().write(true).open(&disk.file).unwrap();
+    let grow = |_| {
+        file.set_len(9 * MIB).unwrap();
+        run("losetup", &["-c", disk.device.to_str().unwrap()]);
+    };
+    let never = AtomicBool::new(false);
+    let refusal = volume
+        .wipe_with(&Cleaner::Zero, 0, &never, &grow, &|_| {})
+        .unwrap_err();
+    assert_eq!(refusal.reason, Reason::VerifyFailed, "{refusal}");
+    // And from now on it is another device than the one that was recorded.
+    assert_eq!(volume.permit().unwrap_err().reason, Reason::EntryReplaced);
 }
