@@ -24,8 +24,9 @@ mod leftover;
 
 /// How long a program may run. `shred` with its three passes takes three hours for 1 TiB.
 const DEADLINE: Duration = Duration::from_secs(24 * 3600);
-/// How long somebody else's short claim (udev, a late child) is waited for.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(5);
+/// How long somebody else's short use is waited for: udev, and children of this process between fork
+/// and exec, which have a copy of every descriptor of ours.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs `program` on the device and verifies that it changed what was there.
 pub(super) fn run(
@@ -45,7 +46,7 @@ pub(super) fn run(
     child::run(program, path, DEADLINE, control)?;
     let device = claim_again(&pin, path)?;
     same_device(&device, geometry, path)?;
-    leftover::refuse(geometry.number, path)?;
+    nobody_left(geometry, path)?;
     if let Some(offset) = marks.first_left(device.as_fd(), geometry, control)? {
         return Err(Refusal::new(
             Reason::VerifyFailed,
@@ -94,7 +95,7 @@ fn claim_again(pin: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
     let start = Instant::now();
     loop {
         match block::claim(pin) {
-            Err(Errno::EBUSY) if start.elapsed() < CLAIM_PATIENCE => pause()?,
+            Err(Errno::EBUSY) if start.elapsed() < PATIENCE => pause()?,
             Err(Errno::EBUSY) => {
                 return Err(Refusal::new(
                     Reason::InUse,
@@ -105,6 +106,32 @@ fn claim_again(pin: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
                 ));
             }
             result => return result.map_err(|errno| failed("claim", path, errno)),
+        }
+    }
+}
+
+/// Refuses while a process that the program left has the device open.
+fn nobody_left(geometry: Geometry, path: &Path) -> Result<(), Refusal> {
+    let start = Instant::now();
+    loop {
+        let holder = leftover::holder(geometry.number, path).map_err(|error| {
+            Refusal::new(
+                Reason::WipeFailed,
+                format!("can't look for processes that the cleaner left: {error}"),
+            )
+        })?;
+        match holder {
+            None => return Ok(()),
+            Some(_) if start.elapsed() < PATIENCE => pause()?,
+            Some(pid) => {
+                return Err(Refusal::new(
+                    Reason::InUse,
+                    format!(
+                        "process {pid} still has {} open after its cleaner ended; end it",
+                        path.display()
+                    ),
+                ));
+            }
         }
     }
 }

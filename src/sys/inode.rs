@@ -1,7 +1,7 @@
 //! Inodes by descriptor: opening beneath a directory, mounts, inode flags, extended attributes.
 //!
-//! Nothing here takes a path of more than one component, except [`open_directory`], which follows no
-//! link on the way. An `O_PATH` descriptor is how an unknown object is looked at: opening a FIFO or a
+//! Only [`open_directory`] takes a path of more than one component, and it follows no link on the
+//! way. An `O_PATH` descriptor is how an unknown object is looked at: opening a FIFO or a
 //! device for reading has side effects, `O_PATH` has none.
 
 use std::ffi::{CStr, CString};
@@ -145,7 +145,11 @@ pub(crate) fn clear_flags(fd: impl AsFd, unwanted: libc::c_int) -> Result<(), Er
     }
     flags &= !unwanted;
     // SAFETY: the request reads one int from the address.
-    Errno::result(unsafe { libc::ioctl(raw, libc::FS_IOC_SETFLAGS, &raw const flags) }).map(drop)
+    match Errno::result(unsafe { libc::ioctl(raw, libc::FS_IOC_SETFLAGS, &raw const flags) }) {
+        // Flags that can be read and not set. If they are in the way, the next step tells.
+        Ok(_) | Err(Errno::ENOTTY | Errno::EOPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Names of the extended attributes of `fd`, POSIX ACLs included; none where there are no such things.

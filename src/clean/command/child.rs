@@ -227,6 +227,38 @@ impl Tail {
 mod tests {
     use super::*;
 
+    fn run_for(script: &str, deadline: Duration) -> Result<(), Refusal> {
+        let words = ["/bin/sh", "-c", script].map(String::from);
+        let control = Control {
+            cancel: &std::sync::atomic::AtomicBool::new(false),
+            progress: &|_| {},
+            checkpoint: &|_| {},
+        };
+        run(&words, Path::new("/dev/x"), deadline, &control)
+    }
+
+    #[test]
+    fn a_program_past_its_deadline_is_stopped() {
+        let refusal =
+            run_for("echo busy; exec sleep 1000", Duration::from_millis(300)).unwrap_err();
+        assert_eq!(refusal.reason, Reason::WipeFailed);
+        assert!(refusal.detail.ends_with("last words: busy"), "{refusal}");
+    }
+
+    #[test]
+    fn a_program_that_closes_its_output_is_waited_for() {
+        let limit = Duration::from_secs(60);
+        assert_eq!(run_for("exec >&- 2>&-; sleep 0.3", limit), Ok(()));
+        let refusal = run_for("exec >&- 2>&-; sleep 0.3; exit 2", limit).unwrap_err();
+        assert!(refusal.detail.contains("exit code 2"), "{refusal}");
+    }
+
+    #[test]
+    fn a_program_learns_its_device() {
+        let limit = Duration::from_secs(60);
+        assert_eq!(run_for("test $LOCAL_PV_BLKDEVICE = /dev/x", limit), Ok(()));
+    }
+
     #[test]
     fn a_tail_keeps_the_end() {
         let mut tail = Tail::default();

@@ -2,20 +2,15 @@
 //! could write to it after the verification, and no exclusive claim would stop them.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
-use crate::volume::{DevNum, Reason, Refusal};
+use crate::volume::DevNum;
 
-/// Refuses while a process of our mount namespace, in which the program ran, has the device open.
-pub(super) fn refuse(device: DevNum, path: &Path) -> Result<(), Refusal> {
-    let unreadable = |error: std::io::Error| {
-        Refusal::new(
-            Reason::WipeFailed,
-            format!("can't look for processes that the cleaner left: {error}"),
-        )
-    };
-    let own = fs::read_link("/proc/self/ns/mnt").map_err(unreadable)?;
-    for entry in fs::read_dir("/proc").map_err(unreadable)?.flatten() {
+/// A process of our mount namespace, in which the program ran, that has the device open.
+pub(super) fn holder(device: DevNum, path: &Path) -> io::Result<Option<u32>> {
+    let own = fs::read_link("/proc/self/ns/mnt")?;
+    for entry in fs::read_dir("/proc")?.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
@@ -23,16 +18,10 @@ pub(super) fn refuse(device: DevNum, path: &Path) -> Result<(), Refusal> {
         // Processes come and go while this reads; one that is gone has nothing open.
         let is_ours = || fs::read_link(entry.path().join("ns/mnt")).is_ok_and(|ns| ns == own);
         if pid != std::process::id() && is_ours() && has_open(&entry.path(), device, path) {
-            return Err(Refusal::new(
-                Reason::InUse,
-                format!(
-                    "process {pid} still has {} open after its cleaner ended; end it",
-                    path.display()
-                ),
-            ));
+            return Ok(Some(pid));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn has_open(process: &Path, device: DevNum, path: &Path) -> bool {

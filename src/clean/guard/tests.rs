@@ -291,6 +291,16 @@ fn a_directory_behind_a_link_is_refused() {
     assert_eq!(reason("missing"), Reason::DirectoryMissing);
 }
 
+/// They are made on one worker thread and used on another.
+#[test]
+fn permits_can_be_sent() {
+    fn sent<T: Send + 'static>() {}
+    sent::<Request>();
+    sent::<Held>();
+    sent::<Permit>();
+    sent::<crate::clean::Proof>();
+}
+
 #[test]
 fn an_old_permit_is_worth_nothing() {
     let request = request(Path::new("/x"), filesystem());

@@ -53,7 +53,7 @@ os.write(fd, bytes(8 << 20)); os.fsync(fd)' \"$LOCAL_PV_BLKDEVICE\"";
 #[test]
 fn a_program_that_does_nothing_is_not_believed() {
     let refusal = refused("exit 0");
-    assert_eq!(refusal.reason, Reason::VerifyFailed);
+    assert_eq!(refusal.reason, Reason::VerifyFailed, "{refusal}");
     assert!(refusal.detail.contains("left data in place"), "{refusal}");
     let half = refused("dd if=/dev/zero of=$LOCAL_PV_BLKDEVICE bs=1M count=4 conv=fsync,notrunc");
     assert_eq!(half.reason, Reason::VerifyFailed, "{half}");
