@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::poll::{PollTimeout, poll};
 
 use super::block::verify::Marks;
 use super::job::{Control, Done};
@@ -40,7 +39,7 @@ pub(super) fn run(
     let pin = reopen(&device, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
         .map_err(|errno| failed("hold", path, errno))?;
     // The program looks the path up again. Whoever can change the directory meanwhile is the host's
-    // root; the sampled places below tell at least that it was not this device that was wiped.
+    // root; the sampled places below tell at least whether it was this device that was wiped.
     leads_to(path, geometry)?;
     drop(device);
     child::run(program, path, DEADLINE, control)?;
@@ -92,22 +91,16 @@ fn leads_to(path: &Path, geometry: Geometry) -> Result<(), Refusal> {
 
 /// Claims the pinned device again, with a little patience for short claims of others.
 fn claim_again(pin: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
-    let start = Instant::now();
-    loop {
-        match block::claim(pin) {
-            Err(Errno::EBUSY) if start.elapsed() < PATIENCE => pause()?,
-            Err(Errno::EBUSY) => {
-                return Err(Refusal::new(
-                    Reason::InUse,
-                    format!(
-                        "somebody claimed the device at {} while its cleaner ran and holds it",
-                        path.display()
-                    ),
-                ));
-            }
-            result => return result.map_err(|errno| failed("claim", path, errno)),
-        }
-    }
+    block::claim_within(pin, PATIENCE).map_err(|errno| match errno {
+        Errno::EBUSY => Refusal::new(
+            Reason::InUse,
+            format!(
+                "somebody claimed the device at {} while its cleaner ran and holds it",
+                path.display()
+            ),
+        ),
+        errno => failed("claim", path, errno),
+    })
 }
 
 /// Refuses while a process that the program left has the device open.
@@ -122,7 +115,9 @@ fn nobody_left(geometry: Geometry, path: &Path) -> Result<(), Refusal> {
         })?;
         match holder {
             None => return Ok(()),
-            Some(_) if start.elapsed() < PATIENCE => pause()?,
+            Some(_) if start.elapsed() < PATIENCE => {
+                block::pause().map_err(|errno| failed("wait for", path, errno))?;
+            }
             Some(pid) => {
                 return Err(Refusal::new(
                     Reason::InUse,
@@ -133,17 +128,6 @@ fn nobody_left(geometry: Geometry, path: &Path) -> Result<(), Refusal> {
                 ));
             }
         }
-    }
-}
-
-/// Waits a moment for something that nothing announces.
-fn pause() -> Result<(), Refusal> {
-    match poll(&mut [], PollTimeout::from(50_u8)) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(Refusal::new(
-            Reason::WipeFailed,
-            format!("can't wait: {}", words(errno)),
-        )),
     }
 }
 

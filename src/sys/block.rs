@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::poll::{PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 
 use super::inode::reopen;
@@ -60,6 +62,34 @@ pub(crate) fn claim(fd: impl AsFd) -> Result<OwnedFd, Errno> {
         return Err(Errno::ENOTBLK);
     }
     reopen(fd, OFlag::O_RDWR | OFlag::O_EXCL | OFlag::O_NONBLOCK)
+}
+
+/// Claims as [`claim`] does, and waits up to `patience` for somebody else's claim to end.
+///
+/// A little is always needed: a child of this process has a copy of every descriptor between its fork
+/// and its exec, and with it every claim that was just given up here.
+///
+/// # Errors
+/// As [`claim`].
+pub(crate) fn claim_within(fd: impl AsFd, patience: Duration) -> Result<OwnedFd, Errno> {
+    let start = Instant::now();
+    loop {
+        match claim(&fd) {
+            Err(Errno::EBUSY) if start.elapsed() < patience => pause()?,
+            result => return result,
+        }
+    }
+}
+
+/// Waits a moment for something that nothing announces.
+///
+/// # Errors
+/// Whatever `poll` answers.
+pub(crate) fn pause() -> Result<(), Errno> {
+    match poll(&mut [], PollTimeout::from(20_u8)) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Reads the geometry of the open device `fd`.

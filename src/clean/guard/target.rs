@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -11,6 +12,9 @@ use super::{Request, Witness};
 use crate::sys::block::{self, Geometry};
 use crate::sys::inode::{self, MountOf, words};
 use crate::volume::{DevNum, Identity, Reason, Refusal};
+
+/// How long a claim that is only passing is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the wipe works on.
 #[derive(Debug)]
@@ -40,8 +44,8 @@ impl Target {
             Identity::Filesystem(_) => open_mount(request, &parent),
             Identity::Device(_) => {
                 let looked_at = find_device(request, &parent)?;
-                let device =
-                    block::claim(&looked_at).map_err(|errno| refuse_claim(request, errno))?;
+                let device = block::claim_within(&looked_at, PATIENCE)
+                    .map_err(|errno| refuse_claim(request, errno))?;
                 let geometry = block::geometry(&device)
                     .map_err(|errno| unreadable(request, "ask the size of", errno))?;
                 if geometry.size_bytes == 0 {
