@@ -123,8 +123,11 @@ pub(crate) async fn a_mount_lives_from_offer_to_offer(world: &World) {
     let left: Vec<_> = fs::read_dir(disk.point()).expect("readable").collect();
     assert!(left.is_empty(), "{left:?}");
 
-    let (_, status) = daemon.get("/status").expect("it answers");
-    assert!(status.contains("vol1"), "{status}");
+    until("/status shows it", async || {
+        let (_, status) = daemon.get("/status")?;
+        (status.contains("\"entry\":\"vol1\"") && status.contains("offered")).then_some(())
+    })
+    .await;
     let (_, metrics) = daemon.get("/metrics").expect("it answers");
     let counted = "local_volume_provisioner_persistentvolume_delete_total{mode=\"Filesystem\",type=\"process\"} 1";
     assert!(metrics.contains(counted), "{metrics}");
@@ -211,10 +214,13 @@ pub(crate) async fn a_plain_directory_is_refused_with_a_reason(world: &World) {
 
     let note = site.until_event(&site.node, "NotMounted").await;
     assert!(note.contains("plain"), "{note}");
-    let (_, status) = daemon.get("/status").expect("it answers");
-    assert!(status.contains("NotMounted"), "{status}");
-    let (_, metrics) = daemon.get("/metrics").expect("it answers");
-    assert!(metrics.contains("reason=\"NotMounted\"} 1"), "{metrics}");
+    until("/status and /metrics show it", async || {
+        let (_, status) = daemon.get("/status")?;
+        let (_, metrics) = daemon.get("/metrics")?;
+        let shown = status.contains("NotMounted") && metrics.contains("reason=\"NotMounted\"} 1");
+        shown.then_some(())
+    })
+    .await;
     assert!(site.pv_at(&fast, "plain").await.is_none());
     site.clean_up().await;
 }
