@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::pv::{ClassFacts, NodeFacts, Pv};
+use crate::serve::WatchKind;
 use crate::volume::ClassName;
 
 mod backoff;
@@ -41,6 +42,13 @@ pub enum ClusterEvent {
     /// list and whenever a fact or the configuration changed. A name that is not in it does not
     /// exist (yet, or any more).
     Classes(BTreeMap<ClassName, ClassFacts>),
+    /// A watch has a new kind of trouble, or works again. Until then what it showed may be out of date.
+    Watch {
+        /// Which.
+        kind: WatchKind,
+        /// What is wrong; `None` when the server has sent something again.
+        error: Option<ApiError>,
+    },
     /// This node's Node, at the end of each list and whenever a fact changed. `None` when there is
     /// no such Node (yet, or any more).
     Node(Option<NodeFacts>),

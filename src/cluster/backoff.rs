@@ -51,7 +51,7 @@ impl Backoff {
 
 /// Anything in `[0, 1)`. The standard library seeds its hashers from the kernel's randomness, which
 /// is all that jitter needs.
-fn random_fraction() -> f64 {
+pub(super) fn random_fraction() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 32;
     u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / (f64::from(u32::MAX) + 1.0))
 }

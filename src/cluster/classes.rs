@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::ClusterEvent;
-use super::follow::{Change, OwnerGone, Target, follow};
+use super::follow::{Change, Target, follow};
 use crate::pv::{ClassFacts, Policy};
 use crate::serve::{Metrics, WatchKind};
 use crate::volume::ClassName;
@@ -82,21 +82,19 @@ pub async fn watch_classes(
     };
     let index = Mutex::new(Index::default());
     let index = || index.lock().unwrap_or_else(PoisonError::into_inner);
-    let changed_names = names.clone();
-    let deliver = async |change: Change<(ClassName, ClassFacts)>| {
-        // The lock ends before the await: the other branch below needs it.
-        let report = {
-            let mut index = index();
-            index.apply(change);
-            index.report(&changed_names.borrow())
-        };
-        send(&tx, report).await
+    let names_now = names.clone();
+    let news = |change| {
+        let mut index = index();
+        index.apply(change);
+        index.report(&names_now.borrow())
     };
-    let watch = Box::pin(follow(target, metrics, keep, deliver));
+    let watch = Box::pin(follow(target, metrics, keep, news, tx.clone()));
     let follow_names = async {
         while names.changed().await.is_ok() {
             let report = index().report(&names.borrow_and_update());
-            if send(&tx, report).await.is_err() {
+            if let Some(event) = report
+                && tx.send(event).await.is_err()
+            {
                 return;
             }
         }
@@ -111,17 +109,6 @@ pub async fn watch_classes(
         }
     };
     cancel.run_until_cancelled(both).await;
-}
-
-async fn send(
-    tx: &mpsc::Sender<ClusterEvent>,
-    report: Option<BTreeMap<ClassName, ClassFacts>>,
-) -> Result<(), OwnerGone> {
-    match report {
-        Some(facts) => tx.send(ClusterEvent::Classes(facts)).await,
-        None => Ok(()),
-    }
-    .map_err(|_| OwnerGone)
 }
 
 /// All StorageClasses, and what was last reported of them.
@@ -151,7 +138,7 @@ impl Index {
     }
 
     /// The facts of the classes in `names`, if they are known and not reported yet.
-    fn report(&mut self, names: &BTreeSet<ClassName>) -> Option<BTreeMap<ClassName, ClassFacts>> {
+    fn report(&mut self, names: &BTreeSet<ClassName>) -> Option<ClusterEvent> {
         let all = self.all.as_ref()?;
         let facts: BTreeMap<_, _> = names
             .iter()
@@ -161,7 +148,7 @@ impl Index {
             return None;
         }
         self.reported = Some(facts.clone());
-        Some(facts)
+        Some(ClusterEvent::Classes(facts))
     }
 }
 
@@ -199,23 +186,33 @@ mod tests {
         assert_eq!(keep(wire).unwrap().1.policy, Policy::Delete);
     }
 
+    /// How many classes are reported, if any report is made.
+    fn reported(index: &mut Index, names: &BTreeSet<ClassName>) -> Option<usize> {
+        match index.report(names)? {
+            ClusterEvent::Classes(facts) => Some(facts.len()),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn only_the_configured_are_reported_and_only_on_change() {
         let mut index = Index::default();
         let fast = names(&["fast"]);
-        assert_eq!(index.report(&fast), None, "nothing is known before a list");
+        let none = reported(&mut index, &fast);
+        assert_eq!(none, None, "nothing is known before a list");
         index.apply(Change::Listed(vec![class("other", Policy::Delete)]));
-        assert_eq!(index.report(&fast), Some(BTreeMap::new()));
+        assert_eq!(reported(&mut index, &fast), Some(0));
         index.apply(Change::Applied(class("third", Policy::Delete)));
-        assert_eq!(index.report(&fast), None);
+        assert_eq!(reported(&mut index, &fast), None);
         index.apply(Change::Applied(class("fast", Policy::Delete)));
-        assert_eq!(index.report(&fast).unwrap().len(), 1, "it appeared late");
+        let late = reported(&mut index, &fast);
+        assert_eq!(late, Some(1), "it appeared late");
         index.apply(Change::Deleted {
             name: "fast".into(),
             uid: String::new(),
         });
-        assert_eq!(index.report(&fast), Some(BTreeMap::new()));
-        let report = index.report(&names(&["fast", "other"])).unwrap();
-        assert_eq!(report.len(), 1, "the configuration changed");
+        assert_eq!(reported(&mut index, &fast), Some(0));
+        let other = reported(&mut index, &names(&["fast", "other"]));
+        assert_eq!(other, Some(1), "the configuration changed");
     }
 }

@@ -116,6 +116,9 @@ impl From<Status> for ApiError {
         } else {
             status.message.clone()
         };
+        if is_another(&status) {
+            return Self::Conflict(message);
+        }
         // By code, because kube's own predicates say no to a status without a reason.
         match (status.code, status.reason.as_str()) {
             (_, "AlreadyExists") => Self::AlreadyExists(message),
@@ -138,6 +141,16 @@ impl From<Status> for ApiError {
             (code, _) => Self::Other { code, message },
         }
     }
+}
+
+/// A patch that carries a UID and meets another object is told that the field is immutable (seen on
+/// 1.37), which is no fault of the patch.
+fn is_another(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422
+        && causes
+            .into_iter()
+            .any(|cause| cause.field == "metadata.uid")
 }
 
 impl From<kube::Error> for ApiError {
@@ -202,6 +215,15 @@ mod tests {
             let error = answer(json!({"code": code, "reason": reason, "message": "m"}));
             assert_eq!(error.reason(), want, "{code} {reason}");
         }
+    }
+
+    #[test]
+    fn another_object_of_the_name_is_a_conflict() {
+        let causes = json!([{"reason": "FieldValueInvalid", "message": "field is immutable",
+            "field": "metadata.uid"}]);
+        let details = json!({"causes": causes});
+        let status = json!({"code": 422, "reason": "Invalid", "details": details});
+        assert_eq!(answer(status).reason(), "Conflict");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{Stream, TryStreamExt};
 use kube::Api;
@@ -15,15 +15,22 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::metadata::PartialObjectMeta;
 use kube::core::{DeserializeGuard, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use super::{ApiError, Backoff, call};
+use super::backoff::random_fraction;
+use super::{ApiError, Backoff, ClusterEvent, call};
 use crate::serve::{ApiMethod, Metrics, WatchKind};
 
-/// The server ends a watch after so long, and we begin it anew.
-const WATCH_SECONDS: u32 = 290;
-/// A watch that is silent for longer is dead: the server sends bookmarks about once a minute and ends
-/// the stream after [`WATCH_SECONDS`].
-const SILENCE: Duration = Duration::from_secs(300);
+/// The server ends a watch after so long and up to twice that, and we begin it anew. Drawn for each
+/// watch, so that a fleet that came back at one moment does not go on in step.
+const WATCH_SECONDS: f64 = 300.0;
+/// After so long a silence everything is listed again. Servers send bookmarks about once a minute but
+/// promise nothing, so this is no failure; if the server hangs, the list finds out.
+const SILENCE: Duration = Duration::from_secs(180);
+/// After so many failures in a row everything is listed again: a server that was restored from a
+/// backup refuses a version from its future for ever.
+const FAILURES_MAX: u32 = 3;
 /// A watch that ended sooner than this did not work.
 const TOO_SHORT: Duration = Duration::from_secs(1);
 /// The first and the longest pause after a failure.
@@ -50,7 +57,30 @@ pub(super) enum Change<T> {
 }
 
 /// The owner is gone, so nobody wants to know.
-pub(super) struct OwnerGone;
+struct OwnerGone;
+
+/// The way to the owner. What is news is decided without waiting, so that this can be a closure:
+/// a future from one can't be shown to be `Send`.
+struct Outlet<N> {
+    news: N,
+    owner: mpsc::Sender<ClusterEvent>,
+}
+
+impl<N> Outlet<N> {
+    async fn tell(&self, event: ClusterEvent) -> Result<(), OwnerGone> {
+        self.owner.send(event).await.map_err(|_| OwnerGone)
+    }
+
+    async fn send<T>(&mut self, change: Change<T>) -> Result<(), OwnerGone>
+    where
+        N: FnMut(Change<T>) -> Option<ClusterEvent>,
+    {
+        match (self.news)(change) {
+            Some(event) => self.tell(event).await,
+            None => Ok(()),
+        }
+    }
+}
 
 /// An object that may not have been decodable.
 pub(super) trait Decoded: Sized {
@@ -77,13 +107,14 @@ impl<K> Decoded for PartialObjectMeta<K> {
     }
 }
 
-/// Follows `target` until the owner is gone. Cancel-safe in the sense that dropping it loses nothing
-/// but events: the next start lists again.
+/// Follows `target`, keeps of each object what `keep` says, and sends the owner the `news` of each
+/// change, until the owner is gone.
 pub(super) async fn follow<K, T, E>(
     target: Target<K>,
     metrics: Arc<Metrics>,
     keep: impl Fn(K::Object) -> Result<T, E>,
-    mut deliver: impl AsyncFnMut(Change<T>) -> Result<(), OwnerGone>,
+    news: impl FnMut(Change<T>) -> Option<ClusterEvent>,
+    owner: mpsc::Sender<ClusterEvent>,
 ) where
     K: Decoded + Resource + Clone + DeserializeOwned + std::fmt::Debug,
     E: std::fmt::Display,
@@ -93,22 +124,19 @@ pub(super) async fn follow<K, T, E>(
         metrics,
         keep,
     };
+    let mut outlet = Outlet { news, owner };
     let mut trouble = Trouble::new(follower.target.kind);
-    loop {
-        let ended = match follower.list(&mut trouble).await {
-            Ok((all, version)) => match deliver(Change::Listed(all)).await {
-                Ok(()) => follower.watch(version, &mut trouble, &mut deliver).await,
-                Err(gone) => Err(gone),
-            },
-            Err(error) => {
-                follower.rest(&mut trouble, &error).await;
-                Ok(())
-            }
-        };
-        if ended.is_err() {
-            return;
-        }
-    }
+    while let Ok(()) = follower.round(&mut trouble, &mut outlet).await {}
+}
+
+/// How one connection of a watch ended.
+enum End {
+    /// The server closed it.
+    Orderly,
+    /// Nothing came for too long.
+    Silent,
+    /// With an error.
+    Failed(ApiError),
 }
 
 struct Follower<K, F> {
@@ -123,8 +151,23 @@ where
     F: Fn(K::Object) -> Result<T, E>,
     E: std::fmt::Display,
 {
+    /// Lists, then watches until that has to be done again.
+    async fn round(
+        &self,
+        trouble: &mut Trouble,
+        outlet: &mut Outlet<impl FnMut(Change<T>) -> Option<ClusterEvent>>,
+    ) -> Result<(), OwnerGone> {
+        match self.list().await {
+            Ok((all, version)) => {
+                outlet.send(Change::Listed(all)).await?;
+                self.watch(version, trouble, outlet).await
+            }
+            Err(error) => self.rest(trouble, error, outlet).await,
+        }
+    }
+
     /// All objects, page by page, and the version that they were all there at.
-    async fn list(&self, trouble: &mut Trouble) -> Result<(Vec<T>, String), ApiError> {
+    async fn list(&self) -> Result<(Vec<T>, String), ApiError> {
         let mut params = ListParams {
             label_selector: self.target.label_selector.clone(),
             field_selector: self.target.field_selector.clone(),
@@ -152,62 +195,79 @@ where
             let version = page.metadata.resource_version.filter(|v| !v.is_empty());
             let version =
                 version.ok_or_else(|| ApiError::Unreadable("a list without a version".into()))?;
-            trouble.over(&self.metrics);
             return Ok((all, version));
         }
     }
 
-    /// Watches from `version` on, through any number of connections, until the version is too old.
+    /// Watches from `version` on, through any number of connections, until a list is due.
     async fn watch(
         &self,
         mut version: String,
         trouble: &mut Trouble,
-        deliver: &mut impl AsyncFnMut(Change<T>) -> Result<(), OwnerGone>,
+        outlet: &mut Outlet<impl FnMut(Change<T>) -> Option<ClusterEvent>>,
     ) -> Result<(), OwnerGone> {
-        let params = WatchParams {
-            label_selector: self.target.label_selector.clone(),
-            field_selector: self.target.field_selector.clone(),
-            timeout: Some(WATCH_SECONDS),
-            bookmarks: true,
-            send_initial_events: false,
-        };
-        loop {
-            let start = Instant::now();
+        let begun = Instant::now();
+        let mut failures = 0;
+        while failures < FAILURES_MAX {
+            let (start, from) = (Instant::now(), version.clone());
+            let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + random_fraction()));
+            let params = WatchParams {
+                label_selector: self.target.label_selector.clone(),
+                field_selector: self.target.field_selector.clone(),
+                timeout: u32::try_from(lasts.as_secs()).ok(),
+                bookmarks: true,
+                send_initial_events: false,
+            };
             let request = self.target.api.watch(&params, &version);
             let end = match call(&self.metrics, ApiMethod::Watch, request).await {
                 Ok(stream) => {
-                    trouble.connected(&self.metrics);
-                    self.read(stream, &mut version, trouble, deliver).await?
+                    self.metrics.watch_connected(self.target.kind);
+                    self.read(stream, &mut version, trouble, outlet).await?
                 }
-                Err(error) => Some(error),
+                Err(error) => End::Failed(error),
             };
-            match end {
-                Some(ApiError::Expired(_)) => return Ok(()),
-                Some(error) => self.rest(trouble, &error).await,
-                None if start.elapsed() < TOO_SHORT => {
-                    let error = ApiError::Unreachable("the watch ended as it began".into());
-                    self.rest(trouble, &error).await;
-                }
-                None => {}
+            // A connection that got us further did work, however short.
+            let worked = version != from;
+            if worked {
+                failures = 0;
             }
+            let error = match end {
+                End::Silent => return Ok(()),
+                // A list that is too old at once would make us list without a pause.
+                End::Failed(error @ ApiError::Expired(_)) if begun.elapsed() < TOO_SHORT => {
+                    return self.rest(trouble, error, outlet).await;
+                }
+                End::Failed(ApiError::Expired(_)) => return Ok(()),
+                End::Failed(error) => error,
+                End::Orderly if !worked && start.elapsed() < TOO_SHORT => {
+                    ApiError::Unreachable("the watch ended as it began".into())
+                }
+                End::Orderly => {
+                    failures = 0;
+                    continue;
+                }
+            };
+            failures += 1;
+            self.rest(trouble, error, outlet).await?;
         }
+        Ok(())
     }
 
-    /// Reads one connection to its end. `None` is an orderly end.
+    /// Reads one connection to its end.
     async fn read(
         &self,
         stream: impl Stream<Item = kube::Result<WatchEvent<K>>>,
         version: &mut String,
         trouble: &mut Trouble,
-        deliver: &mut impl AsyncFnMut(Change<T>) -> Result<(), OwnerGone>,
-    ) -> Result<Option<ApiError>, OwnerGone> {
+        outlet: &mut Outlet<impl FnMut(Change<T>) -> Option<ClusterEvent>>,
+    ) -> Result<End, OwnerGone> {
         let mut stream = pin!(stream);
         loop {
             let event = match tokio::time::timeout(SILENCE, stream.try_next()).await {
                 Ok(Ok(Some(event))) => event,
-                Ok(Ok(None)) => return Ok(None),
-                Ok(Err(error)) => return Ok(Some(error.into())),
-                Err(_) => return Ok(Some(ApiError::Timeout("the watch is silent".into()))),
+                Ok(Ok(None)) => return Ok(End::Orderly),
+                Ok(Err(error)) => return Ok(End::Failed(error.into())),
+                Err(_) => return Ok(End::Silent),
             };
             let change = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -225,11 +285,16 @@ where
                     *version = bookmark.metadata.resource_version;
                     None
                 }
-                WatchEvent::Error(status) => return Ok(Some((*status).into())),
+                WatchEvent::Error(status) => return Ok(End::Failed((*status).into())),
             };
-            trouble.over(&self.metrics);
+            if trouble.over() {
+                let kind = self.target.kind;
+                outlet
+                    .tell(ClusterEvent::Watch { kind, error: None })
+                    .await?;
+            }
             if let Some(change) = change {
-                deliver(change).await?;
+                outlet.send(change).await?;
             }
         }
     }
@@ -248,9 +313,22 @@ where
         .ok()
     }
 
-    async fn rest(&self, trouble: &mut Trouble, error: &ApiError) {
-        let pause = trouble.happened(&self.metrics, error);
+    /// Tells what went wrong, if that is new, and waits before the next attempt.
+    async fn rest<N>(
+        &self,
+        trouble: &mut Trouble,
+        error: ApiError,
+        outlet: &Outlet<N>,
+    ) -> Result<(), OwnerGone> {
+        let kind = self.target.kind;
+        self.metrics.watch_failed(kind);
+        let pause = trouble.backoff.after(error.retry_after());
+        if trouble.happened(&error) {
+            let error = Some(error);
+            outlet.tell(ClusterEvent::Watch { kind, error }).await?;
+        }
         tokio::time::sleep(pause).await;
+        Ok(())
     }
 }
 
@@ -260,12 +338,12 @@ fn advance<K: Resource>(version: &mut String, object: &K) {
     }
 }
 
-/// What goes wrong with a watch: logged once each time that it changes, not each time that it happens.
+/// What goes wrong with a watch: told once each time that it changes, not each time that it happens.
 struct Trouble {
     kind: WatchKind,
     backoff: Backoff,
-    /// The reason that was logged, until the watch works again.
-    logged: Option<&'static str>,
+    /// The reason that was told, until the watch works again.
+    told: Option<&'static str>,
 }
 
 impl Trouble {
@@ -273,34 +351,33 @@ impl Trouble {
         Self {
             kind,
             backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
-            logged: None,
+            told: None,
         }
     }
 
-    fn happened(&mut self, metrics: &Metrics, error: &ApiError) -> Duration {
-        metrics.watch_failed(self.kind);
+    /// Whether this was not the matter before.
+    fn happened(&mut self, error: &ApiError) -> bool {
         let kind = self.kind.as_str();
-        if self.logged == Some(error.reason()) {
+        if self.told == Some(error.reason()) {
             tracing::debug!(kind, %error, "watch failed again");
-        } else {
-            tracing::warn!(kind, %error, "watch failed, trying again");
-            self.logged = Some(error.reason());
+            return false;
         }
-        self.backoff.after(error.retry_after())
+        tracing::warn!(kind, %error, "watch failed, trying again");
+        self.told = Some(error.reason());
+        true
     }
 
-    /// The server took the request. It may still close the stream at once, so that the failures count
-    /// on until it sent something.
-    fn connected(&mut self, metrics: &Metrics) {
-        metrics.watch_connected(self.kind);
-    }
-
-    /// The server sent something that makes sense.
-    fn over(&mut self, metrics: &Metrics) {
-        metrics.watch_connected(self.kind);
+    /// The server sent something that makes sense; merely taking the request does not count, since
+    /// it may close the stream at once. Whether there was trouble before.
+    fn over(&mut self) -> bool {
         self.backoff.reset();
-        if self.logged.take().is_some() {
+        let was = self.told.take().is_some();
+        if was {
             tracing::info!(kind = self.kind.as_str(), "watch works again");
         }
+        was
     }
 }
+
+#[cfg(test)]
+mod tests;

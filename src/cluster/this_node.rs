@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::ClusterEvent;
-use super::follow::{Change, OwnerGone, Target, follow};
+use super::follow::{Change, Target, follow};
 use crate::pv::{LABEL_HOSTNAME, NodeFacts};
 use crate::serve::{Metrics, WatchKind};
 
@@ -30,21 +30,20 @@ pub async fn watch_node(
         page_size: 1,
     };
     let mut known = None;
-    let deliver = async |change: Change<NodeFacts>| {
-        let (now, always) = match change {
+    let news = |change| {
+        let (now, always): (Option<NodeFacts>, _) = match change {
             Change::Listed(all) => (all.into_iter().next(), true),
             Change::Applied(facts) => (Some(facts), false),
             Change::Deleted { .. } => (None, false),
         };
         // The heartbeats of the kubelet change the object and none of its facts.
         if now == known && !always {
-            return Ok(());
+            return None;
         }
         known.clone_from(&now);
-        let sent = tx.send(ClusterEvent::Node(now)).await;
-        sent.map_err(|_| OwnerGone)
+        Some(ClusterEvent::Node(now))
     };
-    let watch = Box::pin(follow(target, metrics, keep, deliver));
+    let watch = Box::pin(follow(target, metrics, keep, news, tx));
     cancel.run_until_cancelled(watch).await;
 }
 

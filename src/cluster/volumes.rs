@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::follow::{Change, OwnerGone, Target, follow};
+use super::follow::{Change, Target, follow};
 use super::{ApiError, ClusterEvent, MANAGER, VolumeEvent, call, patch};
 use crate::pv::{Cleaning, LABEL_NODE, Pv, WirePv, node_label};
 use crate::serve::{ApiMethod, Metrics, WatchKind};
@@ -34,16 +34,14 @@ pub async fn watch_volumes(
         field_selector: None,
         page_size: PAGE,
     };
-    let deliver = async |change: Change<Pv>| {
-        let event = match change {
+    let news = |change| {
+        Some(ClusterEvent::Volumes(match change {
             Change::Listed(all) => VolumeEvent::Synced(all),
             Change::Applied(pv) => VolumeEvent::Applied(Box::new(pv)),
             Change::Deleted { name, uid } => VolumeEvent::Deleted { name, uid },
-        };
-        let sent = tx.send(ClusterEvent::Volumes(event)).await;
-        sent.map_err(|_| OwnerGone)
+        }))
     };
-    let watch = Box::pin(follow(target, metrics, Pv::try_from, deliver));
+    let watch = Box::pin(follow(target, metrics, Pv::try_from, news, tx));
     cancel.run_until_cancelled(watch).await;
 }
 

@@ -107,7 +107,7 @@ impl World {
                     Some(ClusterEvent::Node(facts)) => node = Some(facts),
                     Some(ClusterEvent::Classes(facts)) => classes = Some(facts),
                     Some(ClusterEvent::Volumes(VolumeEvent::Synced(list))) => volumes = Some(list),
-                    Some(ClusterEvent::Volumes(_)) => {}
+                    Some(ClusterEvent::Volumes(_) | ClusterEvent::Watch { .. }) => {}
                     None => break,
                 }
             }

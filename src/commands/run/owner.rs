@@ -188,6 +188,8 @@ impl Owner {
                 self.known.classes = true;
                 self.classes = classes;
             }
+            // Logged and counted where it is seen; what is known stays until there is better.
+            ClusterEvent::Watch { .. } => {}
             ClusterEvent::Node(facts) => {
                 if facts.is_some() {
                     self.report.pass(Gate::Node);
