@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod clean;
 #[cfg(test)]
+mod cluster_api;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod life;
@@ -11,6 +13,8 @@ mod life;
 mod node;
 #[cfg(test)]
 mod real;
+#[cfg(test)]
+mod real_apiserver;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
