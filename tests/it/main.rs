@@ -14,8 +14,6 @@ mod node;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
-mod real_apiserver;
-#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod standin;

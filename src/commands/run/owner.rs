@@ -189,7 +189,10 @@ impl Owner {
                 self.classes = classes;
             }
             // Logged and counted where it is seen; what is known stays until there is better.
-            ClusterEvent::Watch { .. } => {}
+            ClusterEvent::Watch { kind, error } => {
+                self.report.watch(kind, error.as_ref());
+                self.stale = true;
+            }
             ClusterEvent::Node(facts) => {
                 if facts.is_some() {
                     self.report.pass(Gate::Node);

@@ -13,13 +13,13 @@ use tracing::{debug, info, warn};
 use super::Options;
 use super::retry::Retries;
 use super::work::{Job, Outcome as Ended, Wiped};
-use crate::cluster::{EventKind, EventSink};
+use crate::cluster::{ApiError, EventKind, EventSink};
 use crate::config::{Cleaner, Config};
 use crate::plan::{Stage, Step, Subject};
 use crate::pv::{Phase, Pv, parse_quantity, quantity};
 use crate::serve::{
     ClassStatus, CleanType, EntryStatus, Gate, Health, JobStatus, Metrics, Outcome, SourceStatus,
-    State, Status,
+    State, Status, WatchKind,
 };
 use crate::volume::{Reason, Refusal};
 
@@ -94,6 +94,17 @@ impl Report {
     /// A step before readiness is done.
     pub(super) fn pass(&self, gate: Gate) {
         self.health.pass(gate);
+    }
+
+    /// A watch of the API server has trouble, or works again.
+    pub(super) fn watch(&mut self, kind: WatchKind, error: Option<&ApiError>) {
+        let name = kind.as_str();
+        self.base.sources.retain(|source| source.name != name);
+        self.base.sources.push(SourceStatus {
+            name: name.to_owned(),
+            working: error.is_none(),
+            detail: error.map(ToString::to_string).unwrap_or_default(),
+        });
     }
 
     /// A worker was started.

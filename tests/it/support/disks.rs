@@ -159,7 +159,10 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         // It may have been detached by the test already.
-        let _ = Command::new("losetup").arg("--detach").arg(&self.node).output();
+        let _ = Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.node)
+            .output();
     }
 }
 

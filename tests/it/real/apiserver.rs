@@ -1,8 +1,5 @@
 //! What the stand-in can't prove: that a real API server, with the rights of the chart and no more,
 //! does what `cluster` relies on.
-//!
-//! Ignored by default. It needs a control plane, `KUBECONFIG` with the daemon's rights and
-//! `PROVISOR_CLUSTER` with all: `cargo test --test it -- --ignored real_apiserver`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -13,11 +10,11 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::config::AuthInfo;
+use kube::{Api, Client};
 use provisor::cluster::{
-    ClusterEvent, Created, EventKind, EventSink, VolumeEvent, Volumes, client, config,
-    watch_classes, watch_node, watch_volumes,
+    ClusterEvent, Created, EventKind, EventSink, VolumeEvent, Volumes, client, watch_classes,
+    watch_node, watch_volumes,
 };
 use provisor::pv::{Cleaning, CleaningState, FINALIZER, Pv};
 use provisor::serve::Metrics;
@@ -26,22 +23,30 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::cluster;
+
 const NODE: &str = "real-node";
 const CLASS: &str = "real-class";
 const PV: &str = "real-pv";
 const LIMIT: Duration = Duration::from_secs(20);
 
 async fn admin() -> Client {
-    let path = std::env::var("PROVISOR_CLUSTER").expect("PROVISOR_CLUSTER names a file");
-    let file = Kubeconfig::read_from(path).expect("it is a kubeconfig");
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(file, &options).await;
-    client(config.expect("it is complete")).expect("its credentials are valid")
+    cluster::world().client().await
 }
 
+/// A client with the rights of the DaemonSet's ServiceAccount and no more.
 async fn daemon() -> Client {
-    let config = config().await.expect("KUBECONFIG names a file");
-    client(config).expect("its credentials are valid")
+    for manifest in ["1-namespace.yaml", "2-rbac.yaml"] {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/manifests");
+        cluster::kubectl(&["apply", "-f", &format!("{dir}/{manifest}")]);
+    }
+    let token = cluster::kubectl(&["-n", "provisor", "create", "token", "provisor"]);
+    let mut access = cluster::world().access().await;
+    access.auth_info = AuthInfo {
+        token: Some(token.into()),
+        ..AuthInfo::default()
+    };
+    client(access).expect("its credentials are valid")
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
@@ -124,7 +129,6 @@ fn identity() -> Identity {
 }
 
 #[tokio::test]
-#[ignore = "needs a control plane"]
 async fn preconditions_watch_and_finalizer_work() {
     let metrics = Arc::new(Metrics::new("test"));
     let volumes = Volumes::new(daemon().await, Arc::clone(&metrics));
@@ -213,7 +217,6 @@ async fn preconditions_watch_and_finalizer_work() {
 }
 
 #[tokio::test]
-#[ignore = "needs a control plane"]
 async fn adoption_brings_a_volume_into_sight() {
     let metrics = Arc::new(Metrics::new("test"));
     let volumes = Volumes::new(daemon().await, Arc::clone(&metrics));
@@ -246,7 +249,6 @@ async fn adoption_brings_a_volume_into_sight() {
 }
 
 #[tokio::test]
-#[ignore = "needs a control plane"]
 async fn node_and_class_may_come_late() {
     let (admin, metrics) = (admin().await, Arc::new(Metrics::new("test")));
     let nodes: Api<Node> = Api::all(admin.clone());
@@ -323,7 +325,6 @@ async fn node_and_class_may_come_late() {
 }
 
 #[tokio::test]
-#[ignore = "needs a control plane"]
 async fn events_are_accepted() {
     let metrics = Arc::new(Metrics::new("test"));
     let (sink, task) = EventSink::new(daemon().await, "pod-1", Arc::clone(&metrics));
