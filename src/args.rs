@@ -22,6 +22,9 @@ pub enum Command {
     Run(RunArgs),
     /// Print what the daemon would do now, and do nothing.
     Plan(PlanArgs),
+    /// Label the volumes that sig-storage-local-static-provisioner made in the whole cluster, so that
+    /// each node's daemon takes them over. Safe to stop and to run again.
+    Adopt(AdoptArgs),
 }
 
 /// Where the daemon is and what it is told.
@@ -72,6 +75,14 @@ pub struct PlanArgs {
     /// How the steps are printed.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
+}
+
+/// `provisor adopt`
+#[derive(Clone, Debug, ClapArgs)]
+pub struct AdoptArgs {
+    /// Say what would be labelled and label nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// How log lines look.

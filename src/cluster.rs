@@ -27,7 +27,7 @@ pub use classes::watch_classes;
 pub use client::{CALL_DEADLINE, ClientError, call, client, config};
 pub use error::ApiError;
 pub use events::{EventKind, EventSink, EventTask};
-pub use this_node::watch_node;
+pub use this_node::{list_nodes, watch_node};
 pub use volumes::{Created, Volumes, watch_volumes};
 
 /// The field manager and reporting controller under which we write.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::args::{Args, Command, LogFormat};
 use crate::error::Chain;
 
+pub mod adopt;
 pub mod plan;
 pub mod run;
 
@@ -30,6 +31,10 @@ pub fn main(args: Args) -> ExitCode {
             Command::Run(args) => {
                 log(args.log_format);
                 Box::pin(run::main(args)).await
+            }
+            Command::Adopt(args) => {
+                log_quietly();
+                Box::pin(adopt::main(args)).await
             }
             Command::Plan(args) => {
                 log_quietly();

@@ -208,4 +208,19 @@ impl Pv {
                 .as_ref()
                 .is_some_and(|host| self.hostnames == [host.as_str()])
     }
+
+    /// Whether the reference provisioner made it on the node `facts` and nobody of ours has seen it yet:
+    /// its provisioner's name and an affinity to this host alone.
+    pub fn is_upstreams(&self, facts: &NodeFacts) -> bool {
+        self.node_label.is_none()
+            && self.path.is_some()
+            && self
+                .provisioned_by
+                .as_deref()
+                .is_some_and(|by| facts.is_provisioner(by))
+            && facts
+                .hostname
+                .as_ref()
+                .is_some_and(|host| self.hostnames == [host.as_str()])
+    }
 }

@@ -38,6 +38,13 @@ pub(super) fn adopt(pv: &Pv, identity: &Identity, node_label: &str) -> Value {
     json!({ "metadata": metadata })
 }
 
+/// The label alone, which brings the volume into sight of its node's daemon.
+pub(super) fn label(pv: &Pv, node_label: &str) -> Value {
+    let mut metadata = precondition(pv);
+    metadata.insert("labels".into(), json!({ LABEL_NODE: node_label }));
+    json!({ "metadata": metadata })
+}
+
 /// The end of our protection, nothing else.
 pub(super) fn let_go(pv: &Pv) -> Value {
     let mut metadata = precondition(pv);

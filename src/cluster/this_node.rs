@@ -4,15 +4,19 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
 use kube::core::metadata::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::ClusterEvent;
 use super::follow::{Change, Target, follow};
+use super::{ApiError, ClusterEvent, call};
 use crate::pv::{LABEL_HOSTNAME, NodeFacts};
-use crate::serve::{Metrics, WatchKind};
+use crate::serve::{ApiMethod, Metrics, WatchKind};
+
+/// Nodes listed at a time.
+const PAGE: u32 = 500;
 
 /// Sends the facts of the Node `name` until `cancel`: after each list, and whenever one changed.
 pub async fn watch_node(
@@ -45,6 +49,28 @@ pub async fn watch_node(
     };
     let watch = Box::pin(follow(target, metrics, keep, news, tx));
     cancel.run_until_cancelled(watch).await;
+}
+
+/// The facts of every Node of the cluster, for one-shot commands.
+///
+/// # Errors
+/// Any [`ApiError`].
+pub async fn list_nodes(
+    client: &Client,
+    metrics: &Arc<Metrics>,
+) -> Result<Vec<NodeFacts>, ApiError> {
+    let api = Api::<Node>::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = call(metrics, ApiMethod::List, api.list_metadata(&params)).await?;
+        // A Node without a name or UID never leaves an API server.
+        all.extend(page.items.into_iter().filter_map(|node| keep(node).ok()));
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(all);
+        }
+    }
 }
 
 fn keep(node: PartialObjectMeta<Node>) -> Result<NodeFacts, &'static str> {

@@ -157,6 +157,15 @@ impl Volumes {
         self.patch(pv, patch::adopt(pv, identity, node_label)).await
     }
 
+    /// Puts the label on `pv` and nothing else: its node's daemon sees it from then on and does the
+    /// rest.
+    ///
+    /// # Errors
+    /// [`ApiError::Conflict`] when the object is not exactly `pv` any more, or any other.
+    pub async fn label(&self, pv: &Pv, node_label: &str) -> Result<Pv, ApiError> {
+        self.patch(pv, patch::label(pv, node_label)).await
+    }
+
     /// Ends our protection of `pv` and changes nothing else. That it is gone is as good.
     ///
     /// # Errors

@@ -39,6 +39,23 @@ impl NodeFacts {
             format!("local-volume-provisioner-{}-{}", self.name, self.uid)
         }
     }
+
+    /// Whether `provisioned_by` names upstream's provisioner on this node: with or without a UID, and
+    /// with that of a Node object of the same name that is gone.
+    pub fn is_provisioner(&self, provisioned_by: &str) -> bool {
+        let plain = self.provisioner(true);
+        match provisioned_by.strip_prefix(&plain) {
+            Some("") => true,
+            Some(rest) => rest.strip_prefix('-').is_some_and(is_uid),
+            None => false,
+        }
+    }
+}
+
+/// Whether `text` has the form of an object's UID: five groups of hexadecimal digits.
+fn is_uid(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12]) && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 /// What the StorageClass says, as far as a PersistentVolume needs it.

@@ -194,7 +194,9 @@ async fn publish(tools: Arc<Tools>, node: NodeFacts, offer: Offer) -> Result<Out
     if same_entry && pv.is_own(&node) {
         return Ok(Outcome::Published(pv));
     }
-    if same_entry && is_upstreams(&pv, &node) {
+    // A released one is not taken over: nothing says that this is the storage it was offered for.
+    let free_or_used = matches!(pv.phase, Phase::Available | Phase::Bound | Phase::Pending);
+    if same_entry && pv.is_upstreams(&node) && free_or_used && !pv.deleting {
         let label = node_label(&node.name);
         return match tools.volumes.adopt(&pv, &offer.identity, &label).await {
             Ok(pv) => Ok(Outcome::Adopted(pv)),
@@ -211,21 +213,6 @@ async fn publish(tools: Arc<Tools>, node: NodeFacts, offer: Offer) -> Result<Out
             pv.path.as_deref().unwrap_or(""),
         ),
     ))
-}
-
-/// Whether the reference provisioner made `pv` on this node for a claim-able volume. A released one is
-/// not taken over: nothing says what was offered.
-fn is_upstreams(pv: &Pv, node: &NodeFacts) -> bool {
-    let free_or_used = matches!(pv.phase, Phase::Available | Phase::Bound | Phase::Pending);
-    let made_here = pv
-        .provisioned_by
-        .as_deref()
-        .is_some_and(|by| by == node.provisioner(true) || by == node.provisioner(false));
-    let host_is_ours = node
-        .hostname
-        .as_ref()
-        .is_some_and(|host| pv.hostnames == [host.as_str()]);
-    free_or_used && !pv.deleting && made_here && host_is_ours && pv.node_label.is_none()
 }
 
 async fn adopt(
