@@ -60,8 +60,8 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// kube logs each failed connection as an error of its own; we say it once, with what failed.
-const DEFAULT_FILTER: &str = "info,kube_client::client::builder=off";
+/// kube logs each failed connection and each cut stream by itself; we say it once, with what failed.
+const DEFAULT_FILTER: &str = "info,kube_client=error,kube_client::client::builder=off";
 
 fn filter(default: &str) -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_default_env()
