@@ -653,7 +653,12 @@ pub(crate) async fn a_signal_stops_it_and_the_next_process_goes_on(world: &World
 }
 
 /// A volume exactly as upstream 2.9 makes it, in one of its two name modes.
-fn upstreams(site: &Site<'_>, class: &ClassDir, entry: &str, provisioner: &str) -> PersistentVolume {
+fn upstreams(
+    site: &Site<'_>,
+    class: &ClassDir,
+    entry: &str,
+    provisioner: &str,
+) -> PersistentVolume {
     object(json!({
         "apiVersion": "v1", "kind": "PersistentVolume",
         "metadata": {
@@ -686,26 +691,42 @@ pub(crate) async fn upstreams_volumes_are_adopted_as_they_are(world: &World) {
             _ => format!("local-volume-provisioner-{}-{uid}", site.node),
         };
         let pv = upstreams(&site, &fast, &entry, &provisioner);
-        made.push(site.pvs().create(&PostParams::default(), &pv).await.expect("it can be made"));
+        made.push(
+            site.pvs()
+                .create(&PostParams::default(), &pv)
+                .await
+                .expect("it can be made"),
+        );
         if number == 24 {
             let kubeconfig = site.setup().kubeconfig.clone();
             let run = move |args: &'static [&'static str]| {
                 let kubeconfig = kubeconfig.clone();
                 tokio::task::spawn_blocking(move || provisor(args, &[("KUBECONFIG", &kubeconfig)]))
             };
+            // Others may have volumes on this cluster too: only this node's lines count.
+            let count = |out: &str, what: &str| {
+                let line = format!("{what} for {}", site.node);
+                out.lines().filter(|text| text.ends_with(&line)).count()
+            };
             let (success, out, err) = run(&["adopt", "--dry-run"]).await.expect("it runs");
-            assert!(success && out.contains("25 would be labelled"), "{out}{err}");
+            assert!(
+                success && count(&out, "would be labelled") == 25,
+                "{out}{err}"
+            );
             let (success, out, err) = run(&["adopt"]).await.expect("it runs");
-            assert!(success && out.contains("25 labelled, 0 labelled before"), "{out}{err}");
+            assert!(success && count(&out, ": labelled") == 25, "{out}{err}");
             let (success, out, err) = run(&["adopt"]).await.expect("it runs");
-            assert!(success && out.contains("0 labelled, 25 labelled before"), "{out}{err}");
+            assert!(success && count(&out, "labelled") == 0, "{out}{err}");
         }
     }
     // A foreign volume has the name of one more entry.
     let taken = provisor::pv::name("vol50", &site.node, &fast.name);
     let foreign = foreign(&taken, &fast, "elsewhere", &site.node, None);
-    let foreign =
-        site.pvs().create(&PostParams::default(), &foreign).await.expect("it can be made");
+    let foreign = site
+        .pvs()
+        .create(&PostParams::default(), &foreign)
+        .await
+        .expect("it can be made");
     disks.push(mount(&fast, "vol50"));
 
     let _daemon = Daemon::start(site.setup());
@@ -724,9 +745,16 @@ pub(crate) async fn upstreams_volumes_are_adopted_as_they_are(world: &World) {
         let capacity = now.spec.and_then(|spec| spec.capacity).expect("capacity");
         assert_eq!(capacity["storage"].0, "1Mi", "the capacity is left alone");
     }
-    let all = site.pvs().list(&ListParams::default()).await.expect("volumes can be listed");
+    let all = site
+        .pvs()
+        .list(&ListParams::default())
+        .await
+        .expect("volumes can be listed");
     let of_class = all.items.iter().filter(|pv| {
-        pv.spec.as_ref().and_then(|s| s.storage_class_name.as_deref()) == Some(&fast.name)
+        pv.spec
+            .as_ref()
+            .and_then(|s| s.storage_class_name.as_deref())
+            == Some(&fast.name)
     });
     assert_eq!(of_class.count(), 51, "none was made twice");
     // An adopted volume goes through its life like any other.
@@ -734,6 +762,9 @@ pub(crate) async fn upstreams_volumes_are_adopted_as_they_are(world: &World) {
     site.until_offered_again(&fast, "vol7", &made[7]).await;
     let now = site.pvs().get(&taken).await.expect("it is there");
     assert_eq!(uid_of(&now), uid_of(&foreign));
-    site.pvs().delete(&taken, &DeleteParams::default()).await.expect("it can be deleted");
+    site.pvs()
+        .delete(&taken, &DeleteParams::default())
+        .await
+        .expect("it can be deleted");
     site.clean_up().await;
 }

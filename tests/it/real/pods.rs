@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod, PodCondition};
 use kube::api::ListParams;
 use kube::{Api, Client};
 
@@ -161,7 +161,17 @@ fn a_second_pod_finds_both_volumes_empty() {
         drop(second);
 
         // It speaks as its ServiceAccount and is refused nothing.
-        let log = kubectl(&["-n", "provisor", "logs", "daemonset/provisor"]);
+        let pods = kubectl(&[
+            "-n",
+            "provisor",
+            "get",
+            "pods",
+            "--field-selector",
+            &format!("spec.nodeName={NODE}"),
+            "-o",
+            "name",
+        ]);
+        let log = kubectl(&["-n", "provisor", "logs", &pods]);
         assert!(!log.contains("orbidden"), "{log}");
         assert!(log.contains("wiped"), "{log}");
     });
