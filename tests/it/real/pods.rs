@@ -115,14 +115,16 @@ fn a_second_pod_finds_both_volumes_empty() {
         let client = cluster::world().client().await;
         let overlay = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/play");
         kubectl(&["apply", "-k", overlay]);
-        kubectl(&[
-            "-n",
-            "provisor",
-            "rollout",
-            "status",
-            "daemonset/provisor",
-            "--timeout=60s",
-        ]);
+        // Not by the DaemonSet's status: it waits for the nodes without kubelet of other tests, too.
+        until("the daemon's Pod is ready", async || {
+            let pods: Api<Pod> = Api::namespaced(client.clone(), "provisor");
+            let here = ListParams::default().fields(&format!("spec.nodeName={NODE}"));
+            let pods = pods.list(&here).await.expect("pods can be listed");
+            let conditions = pods.items.first()?.status.clone()?.conditions?;
+            let ready = |c: &PodCondition| c.type_ == "Ready" && c.status == "True";
+            conditions.iter().any(ready).then_some(())
+        })
+        .await;
 
         let (fs, block) = (disk("fs", 128 * MIB), disk("block", 64 * MIB));
         let (fs, block) = (fs.to_str().expect("UTF-8"), block.to_str().expect("UTF-8"));
@@ -161,16 +163,8 @@ fn a_second_pod_finds_both_volumes_empty() {
         drop(second);
 
         // It speaks as its ServiceAccount and is refused nothing.
-        let pods = kubectl(&[
-            "-n",
-            "provisor",
-            "get",
-            "pods",
-            "--field-selector",
-            &format!("spec.nodeName={NODE}"),
-            "-o",
-            "name",
-        ]);
+        let here = format!("--field-selector=spec.nodeName={NODE}");
+        let pods = kubectl(&["-n", "provisor", "get", "pods", &here, "-o", "name"]);
         let log = kubectl(&["-n", "provisor", "logs", &pods]);
         assert!(!log.contains("orbidden"), "{log}");
         assert!(log.contains("wiped"), "{log}");
