@@ -181,7 +181,7 @@ fn free_address() -> String {
 }
 
 /// A plain HTTP GET.
-fn get(address: &str, path: &str) -> Option<(u16, String)> {
+pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
