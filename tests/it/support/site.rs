@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,7 @@ pub(crate) struct Site<'w> {
     pub(crate) node: String,
     pub(crate) root: tempfile::TempDir,
     setup: Setup,
+    made_node: AtomicBool,
     classes: Mutex<BTreeMap<String, String>>,
 }
 
@@ -127,6 +128,7 @@ impl<'w> Site<'w> {
             },
             node,
             root,
+            made_node: AtomicBool::new(false),
             classes: Mutex::default(),
         }
     }
@@ -136,6 +138,7 @@ impl<'w> Site<'w> {
     }
 
     pub(crate) async fn create_node(&self) {
+        self.made_node.store(true, Ordering::Relaxed);
         let labels = json!({"kubernetes.io/hostname": self.node, "zone": "z1"});
         let node: Node = object(json!({
             "apiVersion": "v1", "kind": "Node",
@@ -357,12 +360,25 @@ impl<'w> Site<'w> {
         if self.world.server().is_some() {
             return;
         }
-        let selector = format!("provisor.dev/node={}", provisor::pv::node_label(&self.node));
-        let volumes = self
-            .pvs()
-            .list(&ListParams::default().labels(&selector))
-            .await;
-        for pv in volumes.map(|list| list.items).unwrap_or_default() {
+        let names: Vec<String> = self
+            .classes
+            .lock()
+            .map(|c| c.keys().cloned().collect())
+            .unwrap_or_default();
+        let of_site = |pv: &PersistentVolume| {
+            let class = pv
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.storage_class_name.as_ref());
+            class.is_some_and(|class| names.contains(class))
+        };
+        let volumes = self.pvs().list(&ListParams::default()).await;
+        for pv in volumes
+            .map(|list| list.items)
+            .unwrap_or_default()
+            .into_iter()
+            .filter(of_site)
+        {
             let free = json!({"metadata": {"finalizers": null}});
             let name = name_of(&pv);
             let _ = self.pvs().delete(name, &DeleteParams::default()).await;
@@ -373,13 +389,11 @@ impl<'w> Site<'w> {
                 .await;
         }
         let classes: Api<StorageClass> = Api::all(self.client.clone());
-        let names: Vec<String> = self
-            .classes
-            .lock()
-            .map(|c| c.keys().cloned().collect())
-            .unwrap_or_default();
-        for name in names {
-            let _ = classes.delete(&name, &DeleteParams::default()).await;
+        for name in &names {
+            let _ = classes.delete(name, &DeleteParams::default()).await;
+        }
+        if !self.made_node.load(Ordering::Relaxed) {
+            return;
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
         let _ = nodes.delete(&self.node, &DeleteParams::default()).await;
