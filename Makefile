@@ -10,12 +10,13 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 deps: ## install what building needs (libudev, pkg-config, a C compiler), as root on Debian
-	@tests/deps.sh build
+	@tests/deps.sh compile
 
 demo: deps ## the life of a volume on this machine, no cluster needed: a minute once built
 	$(CARGO) run --locked --quiet --example demo
 
 test: deps ## everything: unit, stand-in API server, real control plane, Pods on a real node
+	@tests/deps.sh test
 	$(CARGO) test --locked --lib --bins --examples --test it -- --skip real::
 	$(CARGO) test --locked --doc
 	tests/real.sh
@@ -29,6 +30,8 @@ lint: deps ## formatting, clippy, documentation, licences and sources of depende
 	$(CARGO) deny --log-level error check bans licenses sources
 
 bench: deps ## how fast, each figure beside its peer in the same run
-	$(CARGO) bench --locked
+	@tests/deps.sh test
+	$(CARGO) build --locked --release
+	$(CARGO) bench --locked --benches
 
 -include tests/cluster/cluster.mk

@@ -1,35 +1,55 @@
 #!/bin/bash
-# Make sure that what is needed is there: `deps.sh build` for compiling, `deps.sh real` for the real cluster too.
-# Installs Debian packages only when something is missing and only as root; otherwise says what to install.
+# deps.sh compile|test|build|go|control-plane|node: sees to it that the Debian packages are there that the step needs. As root it
+# installs what is missing, for others it says what to install. When nothing is missing it asks no package manager.
 set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin
 
-missing=()
-need() { # package, then a command that succeeds when it is there
-  local package=$1
-  shift
-  "$@" > /dev/null 2>&1 || missing+=("$package")
+declare -A package=(
+  [cc]=gcc [/usr/include/stdlib.h]=libc6-dev [pkg-config]=pkg-config [libudev]=libudev-dev
+  [losetup]=mount [unshare]=util-linux [nsenter]=util-linux [partx]=util-linux [mkfs.ext4]=e2fsprogs [mkfs.xfs]=xfsprogs
+  [mkfs.btrfs]=btrfs-progs [sgdisk]=gdisk
+  [curl]=curl [openssl]=openssl [flock]=util-linux [python3]=python3 [pip]=python3-pip [busybox]=busybox-static
+  [runc]=runc [/usr/lib/cni/ptp]=containernetworking-plugins [/usr/lib/cni/host-local]=containernetworking-plugins
+  [socat]=socat [ip]=iproute2 [udevadm]=udev
+)
+disks="losetup unshare nsenter mkfs.ext4 mkfs.xfs sgdisk"
+case ${1:-} in
+  compile) needs="cc /usr/include/stdlib.h pkg-config libudev" ;;
+  test) needs="$disks partx python3" ;;
+  build) needs="flock python3 busybox" ;;
+  go) needs="python3 pip" ;;
+  control-plane) needs="curl openssl flock" ;;
+  node) needs="curl openssl flock runc /usr/lib/cni/ptp /usr/lib/cni/host-local socat ip udevadm $disks" ;;
+  *) echo "usage: deps.sh compile|test|build|go|control-plane|node" >&2; exit 2 ;;
+esac
+
+is_there() {
+  case $1 in
+    *.h) [ -e "$1" ] ;;
+    /*) [ -x "$1" ] ;;
+    libudev) pkg-config --exists libudev 2> /dev/null ;;
+    pip) python3 -m pip --version > /dev/null 2>&1 ;;
+    # only the static one runs in an image of its own
+    busybox) command -v busybox > /dev/null && ! ldd "$(command -v busybox)" > /dev/null 2>&1 ;;
+    *) command -v "$1" > /dev/null ;;
+  esac
+}
+missing() {
+  local need
+  for need in $needs; do is_there "$need" || echo "${package[$need]}"; done | sort -u
 }
 
-case ${1:-build} in
-  build)
-    need pkg-config command -v pkg-config
-    need gcc command -v cc
-    need libc6-dev test -e /usr/include/stdlib.h
-    need libudev-dev pkg-config --exists libudev
-    ;;
-  *)
-    echo "usage: deps.sh build" >&2
-    exit 2
-    ;;
-esac
-[ ${#missing[@]} -eq 0 ] && exit 0
-
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null; then
-  echo "missing packages: ${missing[*]}" >&2
-  echo "install them (Debian's names) and run this again" >&2
+packages=$(missing | tr '\n' ' ')
+[ -n "$packages" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
+  echo "Missing ($1). As root: apt-get install --no-install-recommends $packages" >&2
   exit 1
 fi
-echo "installing ${missing[*]}"
+echo "installing: $packages"
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+log=$(mktemp); trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # a list of names
+{ apt-get -q update && apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages; } > "$log" 2>&1 < /dev/null ||
+  { tail -20 "$log" >&2; exit 1; }
+packages=$(missing | tr '\n' ' ')
+[ -z "$packages" ] || { echo "installed, but still not found: $packages" >&2; exit 1; }

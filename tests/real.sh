@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 [ "$(id -u)" = 0 ] || { echo "a real node needs root" >&2; exit 1; }
 
-tests/deps.sh build
+tests/deps.sh compile
 tests/cluster/build.sh
 cargo build --release --locked
 cargo test --locked --no-run --test it

@@ -22,7 +22,7 @@ programs_are_there() {
 images_are_there() { [ "$(cat "$IMAGES/.built" 2> /dev/null)" = "$(image_stamp)" ]; }
 
 if programs_are_there && images_are_there; then echo "up to date: $BIN"; exit 0; fi
-./deps.sh build
+../deps.sh build
 mkdir -p "$CACHE"
 exec 9>> "$CACHE/.build.lock"
 flock -n 9 || { echo "another build is running: waiting for it"; flock 9; }

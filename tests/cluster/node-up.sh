@@ -51,7 +51,7 @@ for path in $PRIVATE_DIRS; do
   # they are covered in the node
   for used in "$RUN" "$BIN" "$IMAGES"; do case $used/ in "$path"/*) die "$used is below $path: choose another place (RUN, XDG_CACHE_HOME)" ;; esac; done
 done
-"$CLUSTER_SRC/deps.sh" node
+"$CLUSTER_SRC/../deps.sh" node
 begin=${EPOCHREALTIME/[.,]/}
 mkdir -p "$dir"/{cni,cni-data,containerd,host,kubelet,log,pid,state}
 record "$dir/pid" node-up $$

@@ -17,7 +17,7 @@ case $RUN in /*) ;; *) die "RUN must be an absolute path: $RUN" ;; esac
 # the longest socket below it must fit into the kernel's 107 bytes
 [ ${#RUN} -le 60 ] || die "RUN is too long for the sockets in it (60 characters at most): $RUN"
 
-"$CLUSTER_SRC/deps.sh" control-plane
+"$CLUSTER_SRC/../deps.sh" control-plane
 "$CLUSTER_SRC/build.sh"
 begin=${EPOCHREALTIME/[.,]/}
 
