@@ -3,7 +3,7 @@
 //! Tasks and threads, and what flows between them:
 //! - watches of the API server (three tasks) send [`ClusterEvent`]s;
 //! - `node::watch` (two threads) marks classes dirty;
-//! - the [`Owner`], one task, holds all state: it starts scans of dirty classes, asks `plan` for the
+//! - the owner, one task, holds all state: it starts scans of dirty classes, asks `plan` for the
 //!   steps and starts a worker for each step that is due;
 //! - workers (a task each, with a thread while they touch disks) report back to the owner;
 //! - the HTTP server and the Event sink only read what the owner publishes.

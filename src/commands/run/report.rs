@@ -162,17 +162,13 @@ impl Report {
             return;
         };
         let seconds = wiped.took.as_secs_f64();
-        let what = match wiped.files {
-            0 => quantity(wiped.bytes),
-            files => format!("{files} files"),
+        // The method of a filesystem names its files.
+        let what = match wiped.bytes {
+            0 => wiped.method.clone(),
+            bytes => format!("{} ({})", wiped.method, quantity(bytes)),
         };
-        info!(
-            pv = key,
-            method = wiped.method,
-            seconds,
-            "wiped {what} and verified"
-        );
-        let note = format!("{}: {what} in {seconds:.2} s, verified", wiped.method);
+        info!(pv = key, seconds, "wiped and verified: {what}");
+        let note = format!("{what} in {seconds:.2} s, verified");
         self.events
             .pv(key, &pv.uid, EventKind::Normal, "Wiped", &note);
         let command = self
