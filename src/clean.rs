@@ -13,6 +13,8 @@ mod command;
 mod contents;
 mod guard;
 mod job;
+mod progress;
 
 pub use guard::{FACTS_LIFETIME, Held, Live, Permit, Request, Witness, hold};
-pub use job::{CHECKPOINT_BYTES, Control, Progress, Proof, wipe};
+pub use job::{Proof, wipe};
+pub use progress::{CHECKPOINT_BYTES, Control, Progress};

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::errno::Errno;
 use nix::unistd::fdatasync;
 
-use super::job::{CHECKPOINT_BYTES, Control, Done, Progress};
+use super::progress::{CHECKPOINT_BYTES, Control, Done, Progress};
 use crate::sys::block::{self as device, Geometry};
 use crate::sys::inode::words;
 use crate::volume::{Reason, Refusal};

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::block::verify::Marks;
-use super::job::{Control, Done};
+use super::progress::{Control, Done};
 use crate::sys::block::{self, Geometry};
 use crate::sys::inode::{reopen, words};
 use crate::volume::{Reason, Refusal};

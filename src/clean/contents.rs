@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::syncfs;
 
-use super::job::{Control, Done};
+use super::progress::{Control, Done};
 use crate::sys::inode::{self, words};
 use crate::volume::{Reason, Refusal};
 

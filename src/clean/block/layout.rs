@@ -1,6 +1,6 @@
 //! Where things are on a device: pure arithmetic.
 
-use crate::clean::job::CHECKPOINT_BYTES;
+use crate::clean::progress::CHECKPOINT_BYTES;
 
 /// One step between two looks at the cancel flag. Large enough to cost nothing.
 pub(super) const STEP_BYTES: u64 = 64 * MIB;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::layout::{SAMPLE_BYTES, samples};
-use crate::clean::job::Control;
+use crate::clean::progress::Control;
 use crate::sys::block::{Aligned, Geometry, direct, drop_cache, random, read_at};
 use crate::volume::{DevNum, Reason, Refusal};
 

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use crate::clean::job::Control;
+use crate::clean::progress::Control;
 use crate::volume::{Reason, Refusal};
 
 /// The variable that upstream's scripts read (contract DEL-12).

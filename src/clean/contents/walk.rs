@@ -18,7 +18,7 @@ use nix::fcntl::OFlag;
 
 use super::tree::{Node, is_dot};
 use super::{LOST_AND_FOUND, Manner, failed, mounted_inside};
-use crate::clean::job::{Control, Progress};
+use crate::clean::progress::{Control, Progress};
 use crate::sys::block::random;
 use crate::sys::inode;
 use crate::volume::{Reason, Refusal};
