@@ -6,7 +6,7 @@ use super::guard::{Permit, Target};
 use super::progress::{Control, Done};
 use super::{block, command, contents};
 use crate::config::Cleaner;
-use crate::volume::{Identity, Reason, Refusal};
+use crate::volume::{Identity, Refusal};
 
 /// Evidence that a volume was wiped and verified. Only [`wipe`] makes one.
 #[must_use = "the PersistentVolume may be deleted by it"]
