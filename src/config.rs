@@ -10,14 +10,26 @@ use std::path::PathBuf;
 use crate::volume::{ClassName, EntryName, VolumeMode};
 
 mod cleaner;
+mod duration;
+mod keys;
 mod load;
 mod parse;
 mod pattern;
+mod read;
+mod scalar;
+mod selector;
+mod settle;
+mod syntax;
+mod toleration;
+mod yaml;
 
 pub use cleaner::Cleaner;
-pub use load::{DEFAULT_DIR, LoadError, load};
-pub use parse::parse;
+pub use duration::GoDuration;
+pub use load::{DEFAULT_DIR, LoadError, load, load_over};
+pub use parse::{parse, parse_over};
 pub use pattern::{NamePattern, PatternError};
+pub use selector::{Operator, Requirement, SelectorTerm};
+pub use toleration::Toleration;
 
 /// What is in force, and what was found wrong on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,11 +40,23 @@ pub struct Config {
     pub node_labels: Vec<String>,
     /// Labels of each PersistentVolume; they win over node labels (CFG-12).
     pub labels: BTreeMap<String, String>,
+    /// The affinity of PersistentVolumes is an annotation, as before Kubernetes 1.10 (CFG-13).
+    pub use_alpha_api: bool,
+    /// Block devices are wiped by Jobs (CFG-14). Not in force.
+    pub use_job_for_cleaning: bool,
+    /// What those Jobs tolerate (CFG-15). Not in force.
+    pub job_tolerations: Vec<Toleration>,
+    /// How often upstream resynchronises (CFG-16). Everything is watched here; it has no effect.
+    pub min_resync_period: Option<GoDuration>,
     /// The provisioner's name leaves out the node's UID (CFG-17).
     pub use_node_name_only: bool,
     /// PersistentVolumes are owned by their Node and go with it (CFG-18).
     pub set_pv_owner_ref: bool,
-    /// Everything that is wrong or odd, in the order of the keys.
+    /// The Node's startup taint goes once its volumes are offered (CFG-19). Not in force.
+    pub remove_not_ready_taint: bool,
+    /// The key of that taint (CFG-20). Not in force.
+    pub not_ready_taint_key: Option<String>,
+    /// Everything that is wrong or odd, key by key.
     pub findings: Vec<Finding>,
 }
 
@@ -56,9 +80,26 @@ pub struct Class {
     pub pattern: NamePattern,
     /// How its block devices are wiped (CFG-32).
     pub cleaner: Cleaner,
+    /// Other nodes from which its volumes can be reached (CFG-37).
+    pub selector: Vec<SelectorTerm>,
 }
 
 impl Class {
+    /// A class with everything else at its default.
+    pub fn new(name: ClassName, host_dir: PathBuf, mount_dir: PathBuf) -> Self {
+        Self {
+            name,
+            host_dir,
+            mount_dir,
+            volume_mode: VolumeMode::default(),
+            access_mode: "ReadWriteOnce".to_owned(),
+            fs_type: None,
+            pattern: NamePattern::default(),
+            cleaner: Cleaner::Zero,
+            selector: Vec::new(),
+        }
+    }
+
     /// `spec.local.path` for `entry` (contract PV-07).
     pub fn host_path(&self, entry: &EntryName) -> String {
         self.host_dir
@@ -100,8 +141,12 @@ pub enum Severity {
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// Where: `storageClassMap.fast.hostDir`.
+    /// The key of the ConfigMap, which is the name of a file in the mounted directory.
+    pub file: String,
+    /// Where in it: `storageClassMap.fast.hostDir`.
     pub key: String,
+    /// The line of the file, from 1.
+    pub line: usize,
     /// What, and what to do.
     pub text: String,
 }
@@ -112,7 +157,11 @@ impl fmt::Display for Finding {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{word}: {}: {}", self.key, self.text)
+        write!(
+            f,
+            "{word}: {} (line {}): {}",
+            self.key, self.line, self.text
+        )
     }
 }
 

@@ -1,14 +1,18 @@
 //! Upstream's dialect: one YAML document a key, read leniently where upstream is lenient.
+//!
+//! Reading gives a [`Draft`]: what can be used, and the names of what can't. [`Draft::settle`] makes
+//! the configuration of it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use serde_json::{Map, Value};
-
-use super::{Class, Cleaner, Config, Finding, NamePattern, Severity};
+use super::read::{Field, Place, Reader};
+use super::settle::Draft;
+use super::yaml::{self, Node};
+use super::{Class, Cleaner, Config, NamePattern, keys, selector, syntax, toleration};
 use crate::volume::ClassName;
 
-/// The access modes of the Kubernetes API.
+/// The access modes of the Kubernetes API; the first is upstream's default.
 const ACCESS_MODES: [&str; 4] = [
     "ReadWriteOnce",
     "ReadOnlyMany",
@@ -16,269 +20,244 @@ const ACCESS_MODES: [&str; 4] = [
     "ReadWriteOncePod",
 ];
 
-/// Keys of upstream that this version reads past, and what that means.
-const NOT_IN_FORCE: [(&str, &str); 7] = [
-    (
-        "useAlphaAPI",
-        "the affinity always goes to spec.nodeAffinity",
-    ),
-    (
-        "useJobForCleaning",
-        "volumes are wiped by the daemon itself",
-    ),
-    ("jobTolerations", "volumes are wiped by the daemon itself"),
-    (
-        "minResyncPeriod",
-        "changes are watched, nothing is resynchronised",
-    ),
-    ("removeNodeNotReadyTaint", "no taint is removed"),
-    ("provisionerNotReadyNodeTaintKey", "no taint is removed"),
-    (
-        "selector",
-        "PersistentVolumes are bound to their node's hostname alone",
-    ),
-];
-
 /// Reads the keys and values of the ConfigMap. Never fails: what can't be used is a finding.
 pub fn parse(values: &BTreeMap<String, String>) -> Config {
-    let mut reader = Reader::default();
-    let mut config = Config::default();
-    for (key, text) in values {
-        let value = match serde_saphyr::from_str::<Value>(text) {
-            Ok(value) => value,
+    parse_over(values, &Config::default())
+}
+
+/// As [`parse`], but what can't be used stays as it is in `last`, the configuration in force.
+pub fn parse_over(values: &BTreeMap<String, String>, last: &Config) -> Config {
+    draft(values).settle(last)
+}
+
+fn draft(values: &BTreeMap<String, String>) -> Draft {
+    let mut draft = Draft::default();
+    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+    for (file, text) in values {
+        let Some(name) = keys::find(&keys::TOP, file) else {
+            draft
+                .reader
+                .unknown(&Place::file(file, 1), file, &keys::TOP);
+            continue;
+        };
+        let (at, node) = match yaml::parse(text) {
+            Ok(Some(node)) => (Place::file(file, node.line), node),
+            Ok(None) => continue,
             Err(error) => {
-                let text = error.to_string();
-                let line = text.lines().next().unwrap_or_default();
-                reader.error(key, format!("not YAML: {line}"));
+                let at = Place::file(file, error.line);
+                draft.reader.error(&at, format!("not YAML: {}", error.text));
+                draft.unusable.insert(name, at);
                 continue;
             }
         };
-        if value.is_null() {
+        if let Some(earlier) = seen.insert(name, at.clone()) {
+            draft
+                .reader
+                .warn(&earlier, format!("{file} counts instead"));
+        }
+        if node.is_null() {
             continue;
         }
-        match key.to_ascii_lowercase().as_str() {
-            "storageclassmap" => config.classes = reader.classes(key, &value),
-            "nodelabelsforpv" => {
-                config.node_labels = reader.strings(key, &value).unwrap_or_default();
-            }
-            "labelsforpv" => config.labels = reader.labels(key, &value),
-            "usenodenameonly" => {
-                config.use_node_name_only = reader.boolean(key, &value).unwrap_or_default();
-            }
-            "setpvownerref" => {
-                config.set_pv_owner_ref = reader.boolean(key, &value).unwrap_or_default();
-            }
-            _ => reader.unread(key, key, &value),
+        if draft.key(name, &at, &node).is_none() {
+            draft.unusable.insert(name, at);
         }
     }
-    config.findings = reader.findings;
-    config
+    draft
 }
 
-/// Collects findings while values are read.
-#[derive(Default)]
-struct Reader {
-    findings: Vec<Finding>,
+impl Draft {
+    /// Reads one key; `None` when it can't be used as a whole.
+    fn key(&mut self, name: &str, at: &Place, node: &Node) -> Option<()> {
+        let (reader, config) = (&mut self.reader, &mut self.config);
+        match name {
+            "storageClassMap" => return self.classes(at, node),
+            "labelsForPV" => return self.labels(at, node),
+            "nodeLabelsForPV" => {
+                config.node_labels = reader.faultless(|r| node_labels(r, at, node))??;
+            }
+            "useAlphaAPI" => {
+                config.use_alpha_api = reader.boolean(at, node)?;
+                if config.use_alpha_api {
+                    let text =
+                        "API servers since Kubernetes 1.10 refuse local volumes in this form";
+                    reader.warn(at, format!("{text}; take the key out"));
+                }
+            }
+            "useNodeNameOnly" => config.use_node_name_only = reader.boolean(at, node)?,
+            "setPVOwnerRef" => config.set_pv_owner_ref = reader.boolean(at, node)?,
+            "useJobForCleaning" => {
+                config.use_job_for_cleaning = reader.boolean(at, node)?;
+                if config.use_job_for_cleaning {
+                    reader.warn(at, "not in force: volumes are wiped by the daemon itself");
+                }
+            }
+            "jobTolerations" => {
+                config.job_tolerations = reader.faultless(|r| toleration::read(r, at, node))??;
+                if !config.job_tolerations.is_empty() {
+                    reader.warn(at, "not in force: volumes are wiped by the daemon itself");
+                }
+            }
+            "minResyncPeriod" => {
+                let text = match &node.value {
+                    yaml::Value::Scalar(super::scalar::Scalar::Text(text)) => text,
+                    _ => {
+                        reader.error(at, "must be a duration like 5m or 1h30m");
+                        return None;
+                    }
+                };
+                let parsed = text
+                    .parse()
+                    .map_err(|why: String| reader.error(at, why))
+                    .ok()?;
+                config.min_resync_period = Some(parsed);
+            }
+            "removeNodeNotReadyTaint" => {
+                config.remove_not_ready_taint = reader.boolean(at, node)?;
+                if config.remove_not_ready_taint {
+                    reader.warn(at, "not in force: no taint is removed");
+                }
+            }
+            "provisionerNotReadyNodeTaintKey" => {
+                let key = reader.faultless(|r| r.parsed(at, node, toleration::key))?;
+                if key.is_some() {
+                    reader.warn(at, "not in force: no taint is removed");
+                }
+                config.not_ready_taint_key = key;
+            }
+            other => unreachable!("{other} is in the table of keys"),
+        }
+        Some(())
+    }
+
+    fn classes(&mut self, at: &Place, node: &Node) -> Option<()> {
+        let map = self.reader.map(at, node)?;
+        for entry in &map.entries {
+            let at = at.key(&entry.key, entry.line);
+            let read = |reader: &mut Reader| class(reader, &at, &entry.key, &entry.value);
+            match self.reader.faultless(read).flatten() {
+                Some(class) => self.classes.push((at, class)),
+                None => {
+                    self.refused.insert(ClassName::new(&entry.key), at);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn labels(&mut self, at: &Place, node: &Node) -> Option<()> {
+        let map = self.reader.map(at, node)?;
+        for entry in &map.entries {
+            let at = at.key(&entry.key, entry.line);
+            let read = |reader: &mut Reader| {
+                let value = reader.text(&at, &entry.value)?;
+                if !syntax::is_label_key(&entry.key) {
+                    reader.error(&at, format!("{:?} can't be the key of a label", entry.key));
+                }
+                if !syntax::is_label_value(&value) {
+                    reader.error(&at, format!("{value:?} can't be the value of a label"));
+                }
+                Some(value)
+            };
+            match self.reader.faultless(read).flatten() {
+                Some(value) => {
+                    self.config.labels.insert(entry.key.clone(), value);
+                }
+                None => {
+                    self.refused_labels.insert(entry.key.clone(), at);
+                }
+            }
+        }
+        Some(())
+    }
 }
 
-impl Reader {
-    fn error(&mut self, key: &str, text: impl Into<String>) {
-        self.find(Severity::Error, key, text);
+fn node_labels(reader: &mut Reader, at: &Place, node: &Node) -> Option<Vec<String>> {
+    let labels = reader.texts(at, node)?;
+    for label in labels.iter().filter(|label| !syntax::is_label_key(label)) {
+        reader.error(at, format!("{label:?} can't be the key of a label"));
     }
+    Some(labels)
+}
 
-    fn warn(&mut self, key: &str, text: impl Into<String>) {
-        self.find(Severity::Warning, key, text);
+/// Reads a class. When it can't be used, why is among the findings.
+fn class(reader: &mut Reader, at: &Place, name: &str, node: &Node) -> Option<Class> {
+    if !syntax::is_subdomain(name) {
+        reader.error(at, format!("{name:?} can't be the name of a StorageClass"));
     }
-
-    fn find(&mut self, severity: Severity, key: &str, text: impl Into<String>) {
-        self.findings.push(Finding {
-            severity,
-            key: key.to_owned(),
-            text: text.into(),
-        });
+    let mut class = Class::new(ClassName::new(name), PathBuf::new(), PathBuf::new());
+    let fields = reader.fields(at, node, &keys::CLASS)?;
+    for field in &fields {
+        setting(reader, &mut class, field);
     }
-
-    /// A key that has no effect: upstream's, or nobody's.
-    fn unread(&mut self, key: &str, name: &str, value: &Value) {
-        let known = NOT_IN_FORCE
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        match known {
-            Some(_) if value == &Value::Bool(false) => {}
-            Some((_, why)) => self.warn(key, format!("not in force in this version: {why}")),
-            None => self.warn(key, "unknown key, ignored"),
-        }
-    }
-
-    fn classes(&mut self, key: &str, value: &Value) -> BTreeMap<ClassName, Class> {
-        let Some(map) = value.as_object() else {
-            self.error(key, "must be a map of StorageClass names to their settings");
-            return BTreeMap::new();
-        };
-        let mut classes: BTreeMap<ClassName, Class> = BTreeMap::new();
-        for (name, settings) in map {
-            let path = format!("{key}.{name}");
-            let Some(settings) = settings.as_object() else {
-                self.error(&path, "must be a map of settings");
-                continue;
-            };
-            let Some(class) = self.class(&path, name, settings) else {
-                continue;
-            };
-            if let Some(other) = classes.values().find(|other| overlaps(other, &class)) {
-                self.error(
-                    &path,
-                    format!(
-                        "its directory is that of class {}, or one inside the other",
-                        other.name
-                    ),
-                );
-                continue;
-            }
-            classes.insert(class.name.clone(), class);
-        }
-        classes
-    }
-
-    /// `None` when the class can't be used; why is then among the findings.
-    fn class(&mut self, path: &str, name: &str, settings: &Map<String, Value>) -> Option<Class> {
-        let before = self.errors();
-        if !is_dns_subdomain(name) {
-            self.error(
-                path,
-                format!("{name:?} can't be the name of a StorageClass"),
+    for key in ["hostDir", "mountDir"] {
+        if !fields.iter().any(|field| field.name == key) {
+            reader.error(
+                at,
+                format!("{key} is missing; hostDir and mountDir are both required"),
             );
         }
-        let (mut host_dir, mut mount_dir) = (None, None);
-        let (mut volume_mode, mut fs_type) = (None, None);
-        let mut access_mode = None;
-        let (mut pattern, mut cleaner) = (NamePattern::default(), Cleaner::Zero);
-        for (key, value) in settings.iter().filter(|(_, value)| !value.is_null()) {
-            let at = format!("{path}.{key}");
-            match key.to_ascii_lowercase().as_str() {
-                "hostdir" => host_dir = self.directory(&at, value),
-                "mountdir" => mount_dir = self.directory(&at, value),
-                "volumemode" => volume_mode = self.parsed(&at, value, str::parse),
-                "accessmode" => access_mode = self.parsed(&at, value, access),
-                "fstype" => fs_type = self.string(&at, value).filter(|text| !text.is_empty()),
-                "namepattern" => {
-                    pattern = self
-                        .parsed(&at, value, NamePattern::parse)
-                        .unwrap_or_default();
-                }
-                "blockcleanercommand" => {
-                    let words = self.strings(&at, value).unwrap_or_default();
-                    match Cleaner::parse(&words) {
-                        Ok(parsed) => cleaner = parsed,
-                        Err(why) => self.error(&at, why),
-                    }
-                }
-                _ => self.unread(&at, key, value),
+    }
+    Some(class)
+}
+
+fn setting(reader: &mut Reader, class: &mut Class, field: &Field<'_>) {
+    let (at, node) = (&field.place, field.value);
+    match field.name {
+        "hostDir" => class.host_dir = directory(reader, at, node).unwrap_or_default(),
+        "mountDir" => class.mount_dir = directory(reader, at, node).unwrap_or_default(),
+        "volumeMode" => {
+            class.volume_mode = reader.parsed(at, node, str::parse).unwrap_or_default();
+        }
+        "accessMode" => {
+            if let Some(mode) = reader.parsed(at, node, access_mode) {
+                class.access_mode = mode;
             }
         }
-        if self.errors() > before {
-            return None;
-        }
-        let (Some(host_dir), Some(mount_dir)) = (host_dir, mount_dir) else {
-            self.error(path, "hostDir and mountDir are both required");
-            return None;
-        };
-        Some(Class {
-            name: ClassName::new(name),
-            host_dir,
-            mount_dir,
-            volume_mode: volume_mode.unwrap_or_default(),
-            access_mode: access_mode.unwrap_or_else(|| ACCESS_MODES[0].to_owned()),
-            fs_type,
-            pattern,
-            cleaner,
-        })
-    }
-
-    fn errors(&self) -> usize {
-        self.findings
-            .iter()
-            .filter(|f| f.severity == Severity::Error)
-            .count()
-    }
-
-    /// An absolute path, made normal.
-    fn directory(&mut self, key: &str, value: &Value) -> Option<PathBuf> {
-        let text = self.string(key, value)?;
-        let Some(path) = normal(&text) else {
-            self.error(key, format!("{text:?} is not an absolute path without .."));
-            return None;
-        };
-        if path.as_os_str() != text.as_str() {
-            self.warn(key, format!("read as {}", path.display()));
-        }
-        Some(path)
-    }
-
-    fn parsed<T, E: ToString>(
-        &mut self,
-        key: &str,
-        value: &Value,
-        parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        let text = self.string(key, value).filter(|text| !text.is_empty())?;
-        parse(&text)
-            .map_err(|error| self.error(key, error.to_string()))
-            .ok()
-    }
-
-    /// A scalar as text (contract CFG-06).
-    fn string(&mut self, key: &str, value: &Value) -> Option<String> {
-        match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            Value::Bool(flag) => Some(flag.to_string()),
-            Value::Null => Some(String::new()),
-            Value::Array(_) | Value::Object(_) => {
-                self.error(key, "must be text");
-                None
+        "fsType" => class.fs_type = reader.text(at, node).filter(|text| !text.is_empty()),
+        "namePattern" => {
+            class.pattern = reader
+                .parsed(at, node, NamePattern::parse)
+                .unwrap_or_default();
+            if let Some(fixed) = class.pattern.without_space() {
+                let text = "white space is part of a glob, so that it never matches";
+                reader.warn(at, format!("{text}; write {fixed:?}"));
             }
         }
-    }
-
-    fn strings(&mut self, key: &str, value: &Value) -> Option<Vec<String>> {
-        let Some(items) = value.as_array() else {
-            self.error(key, "must be a list");
-            return None;
-        };
-        items.iter().map(|item| self.string(key, item)).collect()
-    }
-
-    fn labels(&mut self, key: &str, value: &Value) -> BTreeMap<String, String> {
-        let Some(map) = value.as_object() else {
-            self.error(key, "must be a map of labels");
-            return BTreeMap::new();
-        };
-        map.iter()
-            .filter_map(|(label, value)| {
-                let text = self.string(&format!("{key}.{label}"), value)?;
-                Some((label.clone(), text))
-            })
-            .collect()
-    }
-
-    /// YAML 1.1 booleans (contract CFG-05).
-    fn boolean(&mut self, key: &str, value: &Value) -> Option<bool> {
-        match value {
-            Value::Bool(flag) => return Some(*flag),
-            Value::String(text) => match text.to_ascii_lowercase().as_str() {
-                "true" | "yes" | "on" | "y" => return Some(true),
-                "false" | "no" | "off" | "n" => return Some(false),
-                _ => {}
-            },
-            _ => {}
+        "blockCleanerCommand" => {
+            let Some(words) = reader.texts(at, node) else {
+                return;
+            };
+            match Cleaner::parse(&words) {
+                Ok(cleaner) => class.cleaner = cleaner,
+                Err(why) => reader.error(at, why),
+            }
         }
-        self.error(key, "must be true or false");
-        None
+        "selector" => class.selector = selector::read(reader, at, node).unwrap_or_default(),
+        other => unreachable!("{other} is in the table of keys"),
     }
 }
 
-fn access(text: &str) -> Result<String, String> {
+/// An absolute path, made normal.
+fn directory(reader: &mut Reader, at: &Place, node: &Node) -> Option<PathBuf> {
+    let text = reader.text(at, node)?;
+    let Some(path) = normal(&text) else {
+        reader.error(at, format!("{text:?} is not an absolute path without .."));
+        return None;
+    };
+    if path.as_os_str() != text.as_str() {
+        reader.warn(at, format!("read as {}", path.display()));
+    }
+    Some(path)
+}
+
+/// The path without doubled slashes and dots; `None` when it is relative or climbs.
+fn normal(text: &str) -> Option<PathBuf> {
+    let path = Path::new(text);
+    let climbs = path.components().any(|part| part == Component::ParentDir);
+    (path.is_absolute() && !climbs && !text.contains('\0')).then(|| path.components().collect())
+}
+
+fn access_mode(text: &str) -> Result<String, String> {
     match ACCESS_MODES.contains(&text) {
         true => Ok(text.to_owned()),
         false => Err(format!(
@@ -286,27 +265,4 @@ fn access(text: &str) -> Result<String, String> {
             ACCESS_MODES.join(", ")
         )),
     }
-}
-
-/// The path without doubled slashes and dots; `None` when it is relative or climbs.
-fn normal(text: &str) -> Option<PathBuf> {
-    let path = Path::new(text);
-    let climbs = path.components().any(|part| part == Component::ParentDir);
-    (path.is_absolute() && !climbs).then(|| path.components().collect())
-}
-
-fn overlaps(a: &Class, b: &Class) -> bool {
-    let nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
-    nested(&a.host_dir, &b.host_dir) || nested(&a.mount_dir, &b.mount_dir)
-}
-
-/// DNS-1123 subdomain, which the name of every StorageClass is.
-fn is_dns_subdomain(name: &str) -> bool {
-    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.len() <= 253
-        && name.split('.').all(|label| {
-            label.starts_with(alphanumeric)
-                && label.ends_with(alphanumeric)
-                && label.chars().all(|c| alphanumeric(c) || c == '-')
-        })
 }

@@ -1,10 +1,13 @@
 //! `namePattern`: a comma-separated list of Go globs (contract CFG-36).
 
+use std::fmt;
+
 use thiserror::Error;
 
 /// Which entries of a discovery directory are looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
+    text: String,
     globs: Vec<Vec<Part>>,
 }
 
@@ -35,6 +38,7 @@ pub struct PatternError {
 impl Default for NamePattern {
     fn default() -> Self {
         Self {
+            text: "*".to_owned(),
             globs: vec![vec![Part::Any]],
         }
     }
@@ -56,13 +60,28 @@ impl NamePattern {
                 })
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { globs })
+        let text = text.to_owned();
+        Ok(Self { text, globs })
+    }
+
+    /// The list without white space around its globs, if any glob can't match for it: nothing is
+    /// trimmed, and no entry with white space in its name is ever offered.
+    pub fn without_space(&self) -> Option<String> {
+        let trimmed: Vec<_> = self.text.split(',').map(str::trim).collect();
+        let trimmed = trimmed.join(",");
+        (trimmed != self.text).then_some(trimmed)
     }
 
     /// Whether an entry of this name is looked at.
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         self.globs.iter().any(|glob| matches(glob, &name))
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -147,7 +147,9 @@ fn findings_are_counted_by_severity() {
     let metrics = Metrics::new("test");
     let finding = |severity| Finding {
         severity,
+        file: String::new(),
         key: String::new(),
+        line: 1,
         text: String::new(),
     };
     metrics.observe_findings(&[Severity::Warning, Severity::Error, Severity::Error].map(finding));

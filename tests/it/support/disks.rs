@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use provisor::config::{Class, Cleaner, NamePattern};
+use provisor::config::Class;
 use provisor::volume::{ClassName, DevNum, EntryName, VolumeMode};
 
 /// A mount; unmounted when dropped, even while somebody uses it.
@@ -187,16 +187,7 @@ pub(crate) fn fifo(path: &Path) {
 
 /// A class over `dir`, which host and daemon see at the same path.
 pub(crate) fn class(name: &str, dir: &Path, volume_mode: VolumeMode) -> Class {
-    Class {
-        name: ClassName::new(name),
-        host_dir: dir.to_owned(),
-        mount_dir: dir.to_owned(),
-        volume_mode,
-        access_mode: "ReadWriteOnce".into(),
-        fs_type: None,
-        pattern: NamePattern::default(),
-        cleaner: Cleaner::Zero,
-    }
+    Class { volume_mode, ..Class::new(ClassName::new(name), dir.to_owned(), dir.to_owned()) }
 }
 
 /// An entry's name.
