@@ -24,6 +24,8 @@ pub const ANNOTATION_IDENTITY: &str = "provisor.dev/identity";
 pub const ANNOTATION_CLEANING: &str = "provisor.dev/cleaning";
 /// Annotation that tells kube-controller-manager to leave reclaiming to us (contract PV-03).
 pub const ANNOTATION_PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// Annotation with the node affinity as JSON, in alpha mode (contract PV-12).
+pub const ANNOTATION_AFFINITY: &str = "volume.alpha.kubernetes.io/node-affinity";
 /// Finalizer that keeps a deleted PersistentVolume until its volume is wiped.
 pub const FINALIZER: &str = "provisor.dev/reclaim";
 /// The node label that the affinity names (contract PV-11).
@@ -170,7 +172,7 @@ pub struct Pv {
     pub policy: Policy,
     /// `spec.capacity.storage` as written.
     pub capacity: String,
-    /// The values that the required node affinity allows for [`LABEL_HOSTNAME`].
+    /// The values that the first term of the node affinity allows for [`LABEL_HOSTNAME`].
     pub hostnames: Vec<String>,
     /// `status.phase`.
     pub phase: Phase,

@@ -9,12 +9,13 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
+use serde_json::json;
 
 use super::{
-    ANNOTATION_IDENTITY, ANNOTATION_PROVISIONED_BY, FINALIZER, LABEL_HOSTNAME, LABEL_NODE, Policy,
-    capacity, name, node_label, quantity,
+    ANNOTATION_AFFINITY, ANNOTATION_IDENTITY, ANNOTATION_PROVISIONED_BY, FINALIZER, LABEL_HOSTNAME,
+    LABEL_NODE, Policy, capacity, name, node_label, quantity,
 };
-use crate::config::{Class, Config};
+use crate::config::{Class, Config, Requirement, SelectorTerm};
 use crate::volume::{ClassName, EntryName, Identity, Medium, Volume, VolumeMode};
 
 /// What the Node object says, as far as a PersistentVolume needs it.
@@ -139,25 +140,28 @@ pub fn manifest(offer: &Offer, node: &NodeFacts, config: &Config) -> Option<Pers
         uid: node.uid.clone(),
         ..OwnerReference::default()
     };
-    let term = NodeSelectorTerm {
-        match_expressions: Some(vec![NodeSelectorRequirement {
-            key: LABEL_HOSTNAME.to_owned(),
-            operator: "In".to_owned(),
-            values: Some(vec![hostname]),
-        }]),
-        match_fields: None,
+    let selector = selector(hostname, &class.selector);
+    let mut annotations = BTreeMap::from([
+        (
+            ANNOTATION_PROVISIONED_BY.to_owned(),
+            node.provisioner(config.use_node_name_only),
+        ),
+        (ANNOTATION_IDENTITY.to_owned(), record),
+    ]);
+    let node_affinity = if config.use_alpha_api {
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": selector});
+        annotations.insert(ANNOTATION_AFFINITY.to_owned(), affinity.to_string());
+        None
+    } else {
+        Some(VolumeNodeAffinity {
+            required: Some(selector),
+        })
     };
     Some(PersistentVolume {
         metadata: ObjectMeta {
             name: Some(offer.pv.clone()),
             labels: Some(labels),
-            annotations: Some(BTreeMap::from([
-                (
-                    ANNOTATION_PROVISIONED_BY.to_owned(),
-                    node.provisioner(config.use_node_name_only),
-                ),
-                (ANNOTATION_IDENTITY.to_owned(), record),
-            ])),
+            annotations: Some(annotations),
             finalizers: Some(vec![FINALIZER.to_owned()]),
             owner_references: config.set_pv_owner_ref.then(|| vec![owner]),
             ..ObjectMeta::default()
@@ -176,13 +180,39 @@ pub fn manifest(offer: &Offer, node: &NodeFacts, config: &Config) -> Option<Pers
                 path: offer.path.clone(),
                 fs_type: class.fs_type.clone(),
             }),
-            node_affinity: Some(VolumeNodeAffinity {
-                required: Some(NodeSelector {
-                    node_selector_terms: vec![term],
-                }),
-            }),
+            node_affinity,
             ..PersistentVolumeSpec::default()
         }),
         status: None,
     })
 }
+
+/// The node itself, or what any of the class's terms selects (contract PV-11).
+fn selector(hostname: String, terms: &[SelectorTerm]) -> NodeSelector {
+    let own = NodeSelectorTerm {
+        match_expressions: Some(vec![NodeSelectorRequirement {
+            key: LABEL_HOSTNAME.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec![hostname]),
+        }]),
+        match_fields: None,
+    };
+    let requirements = |all: &[Requirement]| {
+        let spelled = all.iter().map(|requirement| NodeSelectorRequirement {
+            key: requirement.key.clone(),
+            operator: requirement.operator.as_str().to_owned(),
+            values: (!requirement.values.is_empty()).then(|| requirement.values.clone()),
+        });
+        (!all.is_empty()).then(|| spelled.collect())
+    };
+    let others = terms.iter().map(|term| NodeSelectorTerm {
+        match_expressions: requirements(&term.expressions),
+        match_fields: requirements(&term.fields),
+    });
+    NodeSelector {
+        node_selector_terms: std::iter::once(own).chain(others).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    ANNOTATION_CLEANING, ANNOTATION_IDENTITY, ANNOTATION_PROVISIONED_BY, Claim, LABEL_HOSTNAME,
-    LABEL_NODE, Phase, Policy, Pv,
+    ANNOTATION_AFFINITY, ANNOTATION_CLEANING, ANNOTATION_IDENTITY, ANNOTATION_PROVISIONED_BY,
+    Claim, LABEL_HOSTNAME, LABEL_NODE, Phase, Policy, Pv,
 };
 use crate::volume::ClassName;
 
@@ -61,6 +61,8 @@ struct ClaimRef {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Affinity {
+    /// The annotation of alpha mode has another name for it (contract PV-12).
+    #[serde(alias = "requiredDuringSchedulingIgnoredDuringExecution")]
     required: Option<Selector>,
 }
 
@@ -153,7 +155,13 @@ impl TryFrom<WirePv> for Pv {
                 text => Policy::parse(text),
             },
             capacity: spec.capacity.and_then(|c| c.storage).unwrap_or_default(),
-            hostnames: spec.node_affinity.map(hostnames).unwrap_or_default(),
+            hostnames: spec
+                .node_affinity
+                .or_else(|| {
+                    record(ANNOTATION_AFFINITY).and_then(|text| serde_json::from_str(text).ok())
+                })
+                .map(hostnames)
+                .unwrap_or_default(),
             phase: Phase::parse(status.phase.as_deref()),
             claim: spec.claim_ref.map(|claim| Claim {
                 namespace: claim.namespace,
@@ -166,7 +174,8 @@ impl TryFrom<WirePv> for Pv {
     }
 }
 
-/// The values that an affinity allows for the hostname label, over all its terms.
+/// The values that the first term of an affinity allows for the hostname label. That term is the node's
+/// own; further ones come from a class's `selector` and say who else can reach the storage.
 fn hostnames(affinity: Affinity) -> Vec<String> {
     let terms = affinity
         .required
@@ -174,6 +183,7 @@ fn hostnames(affinity: Affinity) -> Vec<String> {
         .unwrap_or_default();
     let mut names: Vec<String> = terms
         .into_iter()
+        .take(1)
         .flat_map(|term| term.match_expressions)
         .filter(|r| r.key == LABEL_HOSTNAME && r.operator == "In")
         .flat_map(|r| r.values)
