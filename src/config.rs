@@ -1,7 +1,8 @@
 //! The configuration: upstream's ConfigMap, mounted as a directory, read into checked types.
 //!
 //! [`load`] takes one consistent snapshot of the directory; [`parse`] reads upstream's dialect. A class
-//! that is wrong is refused with a finding and does not take the others down.
+//! that is wrong is refused with a finding and does not take the others down. A [`Reloader`] follows the
+//! directory; what an edit breaks keeps its last good form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ mod load;
 mod parse;
 mod pattern;
 mod read;
+mod reload;
 mod scalar;
 mod selector;
 mod settle;
@@ -28,6 +30,7 @@ pub use duration::GoDuration;
 pub use load::{DEFAULT_DIR, LoadError, load, load_over};
 pub use parse::{parse, parse_over};
 pub use pattern::{NamePattern, PatternError};
+pub use reload::{ReloadError, Reloader};
 pub use selector::{Operator, Requirement, SelectorTerm};
 pub use toleration::Toleration;
 
