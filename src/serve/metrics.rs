@@ -27,6 +27,9 @@ const UPSTREAM: &str = "local_volume_provisioner";
 const WIPE_BUCKETS: [f64; 14] = [
     0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0,
 ];
+/// How a change of the configuration went.
+const APPLIED: &str = "applied";
+const REFUSED: &str = "refused";
 /// `Content-Type` of [`Metrics::render`].
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -51,6 +54,7 @@ pub struct Metrics {
     wipe_seconds: Histogram,
     wiped_bytes: IntCounter,
     findings: IntGaugeVec,
+    reloads: IntCounterVec,
     events_dropped: IntCounter,
     watch_up: IntGaugeVec,
     watch_failures: IntCounterVec,
@@ -171,6 +175,12 @@ impl Metrics {
                 "Things wrong or odd in the configuration in force.",
                 &["severity"],
             )?,
+            reloads: counters(
+                &r,
+                "provisor_config_reload_total",
+                "Changes of the configuration: applied as written, or refused in part.",
+                &["result"],
+            )?,
             events_dropped: registered(
                 &r,
                 IntCounter::new(
@@ -219,6 +229,9 @@ impl Metrics {
         ] {
             self.watch_up.with_label_values(&[kind.as_str()]);
             self.watch_failures.with_label_values(&[kind.as_str()]);
+        }
+        for result in [APPLIED, REFUSED] {
+            self.reloads.with_label_values(&[result]);
         }
         self.observe_findings(&[]);
     }
@@ -277,6 +290,12 @@ impl Metrics {
     /// Something is refused for `reason` that was not refused for it before.
     pub fn refused(&self, reason: Reason) {
         self.refused.with_label_values(&[reason.as_str()]).inc();
+    }
+
+    /// Another configuration is in force; `as_written` unless something in it was refused.
+    pub fn reloaded(&self, as_written: bool) {
+        let result = if as_written { APPLIED } else { REFUSED };
+        self.reloads.with_label_values(&[result]).inc();
     }
 
     /// The findings of the configuration in force.
