@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{node_name, watch_cluster};
@@ -99,7 +100,9 @@ impl World {
         let client = cluster::client(access).context("can't set up the client")?;
         let cancel = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-        let (mut events, watches) = watch_cluster(&client, name, config, &metrics, &cancel);
+        // The names don't change while this runs; their sender may go.
+        let (_, names) = watch::channel(config.classes.keys().cloned().collect());
+        let (mut events, watches) = watch_cluster(&client, name, names, &metrics, &cancel);
         let (mut node, mut classes, mut volumes) = (None, None, None);
         let read = async {
             while node.is_none() || classes.is_none() || volumes.is_none() {

@@ -3,6 +3,7 @@
 //! Tasks and threads, and what flows between them:
 //! - watches of the API server (three tasks) send [`ClusterEvent`]s;
 //! - `node::watch` (two threads) marks classes dirty;
+//! - the reloader (two threads) sends each new configuration to the owner and to watch over the kernel;
 //! - the owner, one task, holds all state: it starts scans of dirty classes, asks `plan` for the
 //!   steps and starts a worker for each step that is due;
 //! - workers (a task each, with a thread while they touch disks) report back to the owner;
@@ -10,6 +11,7 @@
 //!
 //! The first SIGTERM stops intake and lets workers come to a safe point; the second ends at once.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +26,14 @@ use tracing::{info, warn};
 
 use crate::args::RunArgs;
 use crate::cluster::{self, ClusterEvent, EventSink, Volumes};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Reloader};
 use crate::node::inspect::Inspector;
 use crate::node::kubelet::KubeletView;
-use crate::node::watch::Watch;
-use crate::serve::{Metrics, Server, SourceStatus};
+use crate::serve::{Metrics, Server};
+use crate::volume::ClassName;
 
 mod dirty;
+mod kernel;
 mod owner;
 mod report;
 mod retry;
@@ -38,6 +41,7 @@ mod witness;
 mod work;
 
 use dirty::Dirty;
+use kernel::Kernel;
 use owner::Owner;
 use report::Report;
 use work::Tools;
@@ -148,25 +152,24 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
         EventSink::new(client.clone(), &options.node_name, Arc::clone(&metrics));
     tasks.spawn(publisher.run(background.clone()));
     let volumes = Volumes::new(client.clone(), Arc::clone(&metrics));
+    let (names, wanted) = watch::channel(config.classes.keys().cloned().collect());
     let (cluster_events, watches) =
-        watch_cluster(&client, &options.node_name, &config, &metrics, &background);
+        watch_cluster(&client, &options.node_name, wanted, &metrics, &background);
 
     let dirty = Arc::new(Dirty::new(config.classes.keys().cloned()));
-    let targets = config
-        .classes
-        .values()
-        .map(|c| (c.name.clone(), c.mount_dir.clone()))
-        .collect();
-    let watch = Watch::start(targets, {
-        let dirty = Arc::clone(&dirty);
-        move |dirt| dirty.mark(dirt)
-    })
-    .context("can't watch the kernel")?;
-    for warning in watch.warnings() {
-        warn!("{warning}");
-    }
+    let kernel = Kernel::start(&config, Arc::clone(&dirty)).context("can't watch the kernel")?;
+    let sources = kernel.sources();
+    let (new_configs, configs) = watch::channel(Arc::clone(&config));
+    tasks.spawn(kernel.run(configs.clone(), background.clone()));
+    let reloader = Reloader::start(
+        options.config_dir.clone(),
+        Arc::clone(&config),
+        move |config| {
+            new_configs.send_replace(config);
+        },
+    )
+    .context("can't follow the configuration")?;
 
-    let sources = sources(&watch);
     let report = Report::new(&options, &config, Arc::clone(&metrics), events, sources);
     if let Some(address) = &options.listen_address {
         let server = Server::bind(address)
@@ -179,17 +182,19 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     let tools = Tools {
         config: Arc::clone(&config),
         volumes,
-        inspector: Inspector::new(KubeletView::detect(options.node_name.as_str())),
+        inspector: Arc::new(Inspector::new(KubeletView::detect(
+            options.node_name.as_str(),
+        ))),
         metrics,
     };
     tasks.close();
-    let owner = Owner::new(config, tools, dirty, cluster_events, report);
+    let owner = Owner::new(tools, dirty, cluster_events, configs, names, report);
     let work = async {
         owner.run(stop, DRAIN_LIMIT).await;
         background.cancel();
     };
     tokio::join!(Box::pin(work), Box::pin(watches));
-    drop(watch);
+    drop(reloader);
     // What is still open are idle watches and scrapes; they end on the cancelled token.
     let _ = tokio::time::timeout(Duration::from_secs(2), tasks.wait()).await;
     info!("stopped");
@@ -200,7 +205,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
 pub(super) fn watch_cluster(
     client: &Client,
     node: &str,
-    config: &Config,
+    names: watch::Receiver<BTreeSet<ClassName>>,
     metrics: &Arc<Metrics>,
     cancel: &CancellationToken,
 ) -> (
@@ -208,8 +213,6 @@ pub(super) fn watch_cluster(
     impl Future<Output = ()> + use<>,
 ) {
     let (sender, receiver) = mpsc::channel(CLUSTER_QUEUE);
-    // The names don't change while this process runs; their sender may go.
-    let (_, names) = watch::channel(config.classes.keys().cloned().collect());
     let (client, metrics, cancel) = (client.clone(), Arc::clone(metrics), cancel.clone());
     let node = node.to_owned();
     let watches = async move {
@@ -225,21 +228,6 @@ pub(super) fn watch_cluster(
     (receiver, watches)
 }
 
-/// What tells of changes, for `/status`.
-fn sources(watch: &Watch) -> Vec<SourceStatus> {
-    let working = watch.sources().iter().map(|name| SourceStatus {
-        name: (*name).to_owned(),
-        working: true,
-        detail: String::new(),
-    });
-    let broken = watch.warnings().into_iter().map(|detail| SourceStatus {
-        name: "kernel".to_owned(),
-        working: false,
-        detail,
-    });
-    working.chain(broken).collect()
-}
-
 fn say(config: &Config, options: &Options) {
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -247,9 +235,6 @@ fn say(config: &Config, options: &Options) {
         classes = config.classes.len(),
         "starting"
     );
-    for finding in &config.findings {
-        warn!("configuration: {finding}");
-    }
     for class in config.classes.values() {
         info!(
             class = %class.name,

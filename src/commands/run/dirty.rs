@@ -2,7 +2,7 @@
 //! a storm of kernel events costs one scan.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -12,45 +12,52 @@ use crate::volume::ClassName;
 /// The set of dirty classes.
 #[derive(Debug)]
 pub(super) struct Dirty {
-    all: BTreeSet<ClassName>,
-    marked: Mutex<BTreeSet<ClassName>>,
+    classes: Mutex<Classes>,
     changed: Notify,
+}
+
+#[derive(Debug)]
+struct Classes {
+    all: BTreeSet<ClassName>,
+    marked: BTreeSet<ClassName>,
 }
 
 impl Dirty {
     /// Every one of `classes` starts dirty.
     pub(super) fn new(classes: impl Iterator<Item = ClassName>) -> Self {
         let all: BTreeSet<_> = classes.collect();
+        let marked = all.clone();
         Self {
-            marked: Mutex::new(all.clone()),
-            all,
+            classes: Mutex::new(Classes { all, marked }),
             changed: Notify::new(),
         }
     }
 
+    /// There are other classes from now on; none of them is dirty for that.
+    pub(super) fn follow(&self, all: BTreeSet<ClassName>) {
+        self.lock().all = all;
+    }
+
     /// Marks what an event is about.
     pub(super) fn mark(&self, dirt: Dirt) {
-        let mut marked = self
-            .marked
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut classes = self.lock();
         match dirt {
-            Dirt::All => marked.clone_from(&self.all),
+            Dirt::All => classes.marked = classes.all.clone(),
             Dirt::Class(class) => {
-                marked.insert(class);
+                classes.marked.insert(class);
             }
         }
+        drop(classes);
         self.changed.notify_one();
     }
 
     /// Takes all marks.
     pub(super) fn take(&self) -> BTreeSet<ClassName> {
-        std::mem::take(
-            &mut self
-                .marked
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        )
+        std::mem::take(&mut self.lock().marked)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Classes> {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the next mark. Cancel-safe: a mark that came in between is kept for the next call.

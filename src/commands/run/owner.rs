@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -19,12 +19,14 @@ use super::report::{Report, Trouble};
 use super::retry::Retries;
 use super::work::{self, Done, Job, Outcome, Tools};
 use crate::cluster::{ClusterEvent, VolumeEvent};
-use crate::config::Config;
+use crate::config::{Class, Config};
 use crate::node::watch::Dirt;
 use crate::plan::{Step, View, plan};
 use crate::pv::{ClassFacts, NodeFacts, Phase, Pv};
 use crate::serve::Gate;
 use crate::volume::{ClassName, Scan};
+
+mod reconfigure;
 
 /// Creates in flight at once: enough to keep an API server busy, few enough to leave it to others.
 const OFFERS_AT_ONCE: usize = 16;
@@ -50,6 +52,9 @@ pub(super) struct Owner {
     tools: Arc<Tools>,
     dirty: Arc<Dirty>,
     cluster: mpsc::Receiver<ClusterEvent>,
+    configs: watch::Receiver<Arc<Config>>,
+    /// Which StorageClasses the cluster's side tells about.
+    names: watch::Sender<BTreeSet<ClassName>>,
     report: Report,
 
     known: Known,
@@ -61,7 +66,7 @@ pub(super) struct Owner {
     waiting: BTreeSet<ClassName>,
     scanning: BTreeMap<ClassName, Instant>,
     scan_after: HashMap<ClassName, Instant>,
-    scanners: JoinSet<(ClassName, Scan)>,
+    scanners: JoinSet<(Class, Scan)>,
 
     busy: HashMap<String, Job>,
     /// Steps of the last plan that a worker has finished with; the next plan has others.
@@ -94,17 +99,20 @@ impl Known {
 
 impl Owner {
     pub(super) fn new(
-        config: Arc<Config>,
         tools: Tools,
         dirty: Arc<Dirty>,
         cluster: mpsc::Receiver<ClusterEvent>,
+        configs: watch::Receiver<Arc<Config>>,
+        names: watch::Sender<BTreeSet<ClassName>>,
         report: Report,
     ) -> Self {
         Self {
-            config,
+            config: Arc::clone(&tools.config),
             tools: Arc::new(tools),
             dirty,
             cluster,
+            configs,
+            names,
             report,
             known: Known::default(),
             node: None,
@@ -144,6 +152,11 @@ impl Owner {
                     while let Ok(event) = self.cluster.try_recv() {
                         self.hear(event);
                     }
+                }
+                // Cancel-safe: a configuration that is not taken here is seen by the next call.
+                Ok(()) = self.configs.changed() => {
+                    let config = Arc::clone(&self.configs.borrow_and_update());
+                    self.reconfigure(config);
                 }
                 // Cancel-safe: see `Dirty::changed`.
                 () = self.dirty.changed() => {}
@@ -261,16 +274,22 @@ impl Owner {
             let tools = Arc::clone(&self.tools);
             self.scanners.spawn(async move {
                 let scan = tools.inspector.scan(&class).await;
-                (name, scan)
+                (class, scan)
             });
         }
     }
 
-    fn scanned(&mut self, class: ClassName, scan: Scan) {
+    fn scanned(&mut self, class: Class, scan: Scan) {
         let now = Instant::now();
+        let is_in_force = self.config.classes.get(&class.name) == Some(&class);
+        let class = class.name;
         if let Some(began) = self.scanning.remove(&class) {
             self.scan_after
                 .insert(class.clone(), now + (now - began).min(SCAN_GAP_MAX));
+        }
+        // The class was given another definition meanwhile, and is dirty for that.
+        if !is_in_force {
+            return;
         }
         if self.scans.get(&class) != Some(&scan) {
             debug!(class = %class, "the directory changed");

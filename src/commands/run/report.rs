@@ -23,6 +23,8 @@ use crate::serve::{
 };
 use crate::volume::{Reason, Refusal};
 
+mod configuration;
+
 /// `/status` is not made anew more often than this.
 const PUBLISH_GAP: Duration = Duration::from_millis(100);
 
@@ -55,15 +57,13 @@ impl Report {
         events: EventSink,
         sources: Vec<SourceStatus>,
     ) -> Self {
-        metrics.observe_findings(&config.findings);
         let base = Status {
             version: env!("CARGO_PKG_VERSION"),
             node: options.node_name.clone(),
             sources,
-            findings: config.findings.iter().map(ToString::to_string).collect(),
             ..Status::default()
         };
-        Self {
+        let mut report = Self {
             config: Arc::clone(config),
             metrics,
             events,
@@ -73,7 +73,9 @@ impl Report {
             node_name: options.node_name.clone(),
             refused: HashMap::new(),
             published: None,
-        }
+        };
+        report.findings(&[]);
+        report
     }
 
     /// What the HTTP server shows.

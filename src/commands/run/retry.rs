@@ -75,6 +75,18 @@ impl Retries {
         }
     }
 
+    /// Makes every step that failed due now.
+    pub(super) fn hurry_all(&mut self, now: Instant) {
+        for retry in self
+            .entries
+            .values_mut()
+            .filter(|retry| retry.refusal.is_some())
+        {
+            retry.due = now;
+            retry.failures = 0;
+        }
+    }
+
     /// Why the step failed last, if it did.
     pub(super) fn refusal(&self, key: &str) -> Option<&Refusal> {
         self.entries

@@ -25,11 +25,12 @@ use crate::volume::{Reason, Refusal};
 /// How often a write that conflicts with somebody else's is made again on a fresh read.
 const CONFLICTS: usize = 5;
 
-/// What all workers share.
+/// What all workers share. Each keeps the configuration that it began with.
+#[derive(Clone)]
 pub(super) struct Tools {
     pub(super) config: Arc<Config>,
     pub(super) volumes: Volumes,
-    pub(super) inspector: Inspector,
+    pub(super) inspector: Arc<Inspector>,
     pub(super) metrics: Arc<Metrics>,
 }
 

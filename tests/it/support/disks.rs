@@ -187,7 +187,10 @@ pub(crate) fn fifo(path: &Path) {
 
 /// A class over `dir`, which host and daemon see at the same path.
 pub(crate) fn class(name: &str, dir: &Path, volume_mode: VolumeMode) -> Class {
-    Class { volume_mode, ..Class::new(ClassName::new(name), dir.to_owned(), dir.to_owned()) }
+    Class {
+        volume_mode,
+        ..Class::new(ClassName::new(name), dir.to_owned(), dir.to_owned())
+    }
 }
 
 /// An entry's name.
