@@ -3,7 +3,8 @@
 //! Tasks and threads, and what flows between them:
 //! - watches of the API server (three tasks) send [`ClusterEvent`]s;
 //! - `node::watch` (two threads) marks classes dirty;
-//! - the reloader (two threads) sends each new configuration to the owner and to watch over the kernel;
+//! - the reloader (two threads) sends each new configuration to the owner and to the
+//!   watch over the kernel;
 //! - the owner, one task, holds all state: it starts scans of dirty classes, asks `plan` for the
 //!   steps and starts a worker for each step that is due;
 //! - workers (a task each, with a thread while they touch disks) report back to the owner;

@@ -6,7 +6,6 @@ use std::path::Path;
 use rstest::rstest;
 
 use super::*;
-use crate::config::{Cleaner, NamePattern};
 use crate::pv::{Claim, FINALIZER, Phase, Policy, node_label};
 use crate::volume::VolumeMode;
 
@@ -44,16 +43,11 @@ fn request(mount_dir: &Path, recorded: Identity) -> Request {
             hostname: Some("host-1".into()),
             labels: std::collections::BTreeMap::new(),
         },
-        class: Class {
-            name: crate::volume::ClassName::new("fast"),
-            host_dir: "/mnt/disks".into(),
-            mount_dir: mount_dir.into(),
-            volume_mode: VolumeMode::Filesystem,
-            access_mode: "ReadWriteOnce".into(),
-            fs_type: None,
-            pattern: NamePattern::default(),
-            cleaner: Cleaner::Zero,
-        },
+        class: Class::new(
+            crate::volume::ClassName::new("fast"),
+            "/mnt/disks".into(),
+            mount_dir.into(),
+        ),
         entry: EntryName::parse("vol1".as_ref()).unwrap(),
         recorded,
     }

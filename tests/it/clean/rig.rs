@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::fstatvfs;
 use provisor::clean::{Control, Live, Permit, Progress, Proof, Request, Witness, hold, wipe};
-use provisor::config::{Class, Cleaner, NamePattern};
+use provisor::config::{Class, Cleaner};
 use provisor::pv::{Claim, FINALIZER, NodeFacts, Phase, Policy, Pv, node_label};
 use provisor::volume::{
     ClassName, DevNum, DeviceIdentity, EntryName, FilesystemIdentity, Identity, Refusal, VolumeMode,
@@ -222,14 +222,12 @@ impl Volume {
             }
         };
         let class = Class {
-            name: ClassName::new("fast"),
-            host_dir: "/mnt/disks".into(),
-            mount_dir: dir.path().into(),
             volume_mode: mode,
-            access_mode: "ReadWriteOnce".into(),
-            fs_type: None,
-            pattern: NamePattern::default(),
-            cleaner: Cleaner::Zero,
+            ..Class::new(
+                ClassName::new("fast"),
+                "/mnt/disks".into(),
+                dir.path().into(),
+            )
         };
         let pv = Pv {
             name: "local-pv-1".into(),
