@@ -79,6 +79,12 @@ impl Draft {
     }
 
     fn settle_classes(&mut self, last: &Config) -> BTreeMap<ClassName, Class> {
+        if let Some(at) = self.unusable.get("storageClassMap") {
+            if !last.classes.is_empty() {
+                say_kept(&mut self.reader, at);
+            }
+            return last.classes.clone();
+        }
         let mut settled: BTreeMap<ClassName, Class> = BTreeMap::new();
         let mut keep = std::mem::take(&mut self.refused);
         let (stay, change): (Vec<_>, Vec<_>) = std::mem::take(&mut self.classes)
@@ -102,9 +108,6 @@ impl Draft {
                     settled.insert(class.name.clone(), class);
                 }
             }
-        }
-        if let Some(at) = self.unusable.get("storageClassMap") {
-            keep.extend(last.classes.keys().map(|name| (name.clone(), at.clone())));
         }
         for (name, at) in keep {
             let Some(class) = last.classes.get(&name) else {

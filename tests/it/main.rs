@@ -16,6 +16,8 @@ mod node;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
+mod reload;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod standin;
