@@ -25,6 +25,23 @@ pub enum Command {
     /// Label the volumes that sig-storage-local-static-provisioner made in the whole cluster, so that
     /// each node's daemon takes them over. Safe to stop and to run again.
     Adopt(AdoptArgs),
+    /// Look at a configuration without a cluster.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// `provisor config`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print everything that is wrong or odd, with its file, line and key. Fails if anything is not in
+    /// force as written.
+    Check {
+        /// Directory with the mounted ConfigMap: one file a key.
+        #[arg(value_name = "DIR", default_value = DEFAULT_DIR)]
+        dir: PathBuf,
+    },
+    /// Print the JSON schema (draft 2020-12) of the ConfigMap's data.
+    Schema,
 }
 
 /// Where the daemon is and what it is told.

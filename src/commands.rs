@@ -8,6 +8,7 @@ use crate::args::{Args, Command, LogFormat};
 use crate::error::Chain;
 
 pub mod adopt;
+pub mod config;
 pub mod plan;
 pub mod run;
 
@@ -32,6 +33,7 @@ pub fn main(args: Args) -> ExitCode {
                 log(args.log_format);
                 Box::pin(run::main(args)).await
             }
+            Command::Config(command) => config::main(&command),
             Command::Adopt(args) => {
                 log_quietly();
                 Box::pin(adopt::main(args)).await

@@ -130,6 +130,9 @@ impl Class {
     }
 }
 
+/// The JSON schema of the ConfigMap's data.
+pub const SCHEMA: &str = include_str!("../config/schema.json");
+
 /// How much a [`Finding`] matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -137,6 +140,15 @@ pub enum Severity {
     Warning,
     /// A class or a key is not in force.
     Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
 }
 
 /// Something wrong or odd in the configuration.
@@ -156,15 +168,14 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.severity {
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
-        write!(
-            f,
-            "{word}: {} (line {}): {}",
-            self.key, self.line, self.text
-        )
+        let Self {
+            severity,
+            key,
+            line,
+            text,
+            ..
+        } = self;
+        write!(f, "{severity}: {key} (line {line}): {text}")
     }
 }
 

@@ -8,6 +8,7 @@ mod classes;
 mod examples;
 mod properties;
 mod render;
+mod schema;
 mod settle;
 mod top;
 

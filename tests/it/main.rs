@@ -8,6 +8,8 @@ mod cluster_api;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
+mod config_command;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod life;
