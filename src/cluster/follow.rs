@@ -1,17 +1,17 @@
-//! List, then watch, then list again when the server has forgotten where we were: the one loop behind
-//! all three watches.
+//! Learn all there is, then watch, then learn it again when the server has forgotten where we were: the
+//! one loop behind all three watches.
 //!
 //! kube's `watcher` is not used: its list calls have no deadline, it reconnects without a pause to a
 //! server that closes each stream at once, and it hides the bookmarks, which are the only sign of
 //! life of a quiet watch. Objects are folded into what is kept of them one page at a time.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, TryStreamExt};
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use kube::Api;
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{WatchEvent, WatchParams};
 use kube::core::metadata::PartialObjectMeta;
 use kube::core::{DeserializeGuard, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -19,8 +19,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::backoff::random_fraction;
-use super::{ApiError, Backoff, ClusterEvent, call};
+use super::{ApiError, ClusterEvent, call};
 use crate::serve::{ApiMethod, Metrics, WatchKind};
+
+mod opening;
+mod trouble;
+
+use opening::Streaming;
+use trouble::Trouble;
 
 /// The server ends a watch after so long and up to twice that, and we begin it anew. Drawn for each
 /// watch, so that a fleet that came back at one moment does not go on in step.
@@ -33,8 +39,9 @@ const SILENCE: Duration = Duration::from_secs(180);
 const FAILURES_MAX: u32 = 3;
 /// A watch that ended sooner than this did not work.
 const TOO_SHORT: Duration = Duration::from_secs(1);
-/// The first and the longest pause after a failure.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
+
+/// One connection of a watch.
+type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
 
 /// What is followed.
 pub(super) struct Target<K> {
@@ -116,7 +123,7 @@ pub(super) async fn follow<K, T, E>(
     news: impl FnMut(Change<T>) -> Option<ClusterEvent>,
     owner: mpsc::Sender<ClusterEvent>,
 ) where
-    K: Decoded + Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Decoded + Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     E: std::fmt::Display,
 {
     let follower = Follower {
@@ -126,7 +133,11 @@ pub(super) async fn follow<K, T, E>(
     };
     let mut outlet = Outlet { news, owner };
     let mut trouble = Trouble::new(follower.target.kind);
-    while let Ok(()) = follower.round(&mut trouble, &mut outlet).await {}
+    let mut streaming = Streaming::default();
+    while let Ok(()) = follower
+        .round(&mut streaming, &mut trouble, &mut outlet)
+        .await
+    {}
 }
 
 /// How one connection of a watch ended.
@@ -147,62 +158,35 @@ struct Follower<K, F> {
 
 impl<K, F, T, E> Follower<K, F>
 where
-    K: Decoded + Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Decoded + Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     F: Fn(K::Object) -> Result<T, E>,
     E: std::fmt::Display,
 {
-    /// Lists, then watches until that has to be done again.
+    /// Learns all there is, then watches until that has to be done again.
     async fn round(
         &self,
+        streaming: &mut Streaming,
         trouble: &mut Trouble,
         outlet: &mut Outlet<impl FnMut(Change<T>) -> Option<ClusterEvent>>,
     ) -> Result<(), OwnerGone> {
-        match self.list().await {
-            Ok((all, version)) => {
-                outlet.send(Change::Listed(all)).await?;
-                self.watch(version, trouble, outlet).await
-            }
-            Err(error) => self.rest(trouble, error, outlet).await,
-        }
-    }
-
-    /// All objects, page by page, and the version that they were all there at.
-    async fn list(&self) -> Result<(Vec<T>, String), ApiError> {
-        let mut params = ListParams {
-            label_selector: self.target.label_selector.clone(),
-            field_selector: self.target.field_selector.clone(),
-            limit: Some(self.target.page_size),
-            ..ListParams::default()
+        let opening = match self.open(streaming).await {
+            Ok(opening) => opening,
+            Err(error) => return self.rest(trouble, error, outlet).await,
         };
-        let mut all = Vec::new();
-        loop {
-            let request = self.target.api.list(&params);
-            let page = match call(&self.metrics, ApiMethod::List, request).await {
-                // The rest of the pages is gone: take all in one.
-                Err(ApiError::Expired(_)) if params.continue_token.is_some() => {
-                    all.clear();
-                    params.continue_token = None;
-                    params.limit = None;
-                    continue;
-                }
-                page => page?,
-            };
-            all.extend(page.items.into_iter().filter_map(|item| self.kept(item)));
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_some() {
-                continue;
-            }
-            let version = page.metadata.resource_version.filter(|v| !v.is_empty());
-            let version =
-                version.ok_or_else(|| ApiError::Unreadable("a list without a version".into()))?;
-            return Ok((all, version));
+        if opening.events.is_some() {
+            self.works_again(trouble, outlet).await?;
         }
+        outlet.send(Change::Listed(opening.all)).await?;
+        self.watch(opening.version, opening.events, trouble, outlet)
+            .await
     }
 
-    /// Watches from `version` on, through any number of connections, until a list is due.
+    /// Watches from `version` on, through any number of connections, until a list is due. The first
+    /// of them may be open already.
     async fn watch(
         &self,
         mut version: String,
+        mut open: Option<Events<K>>,
         trouble: &mut Trouble,
         outlet: &mut Outlet<impl FnMut(Change<T>) -> Option<ClusterEvent>>,
     ) -> Result<(), OwnerGone> {
@@ -210,20 +194,12 @@ where
         let mut failures = 0;
         while failures < FAILURES_MAX {
             let (start, from) = (Instant::now(), version.clone());
-            let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + random_fraction()));
-            let params = WatchParams {
-                label_selector: self.target.label_selector.clone(),
-                field_selector: self.target.field_selector.clone(),
-                timeout: u32::try_from(lasts.as_secs()).ok(),
-                bookmarks: true,
-                send_initial_events: false,
+            let events = match open.take() {
+                Some(events) => Ok(events),
+                None => self.connect(&version, false).await,
             };
-            let request = self.target.api.watch(&params, &version);
-            let end = match call(&self.metrics, ApiMethod::Watch, request).await {
-                Ok(stream) => {
-                    self.metrics.watch_connected(self.target.kind);
-                    self.read(stream, &mut version, trouble, outlet).await?
-                }
+            let end = match events {
+                Ok(events) => self.read(events, &mut version, trouble, outlet).await?,
                 Err(error) => End::Failed(error),
             };
             // A connection that got us further did work, however short.
@@ -253,17 +229,32 @@ where
         Ok(())
     }
 
+    /// Opens one connection of a watch; with `initial` all there is comes first.
+    async fn connect(&self, version: &str, initial: bool) -> Result<Events<K>, ApiError> {
+        let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + random_fraction()));
+        let params = WatchParams {
+            label_selector: self.target.label_selector.clone(),
+            field_selector: self.target.field_selector.clone(),
+            timeout: u32::try_from(lasts.as_secs()).ok(),
+            bookmarks: true,
+            send_initial_events: initial,
+        };
+        let request = self.target.api.watch(&params, version);
+        let events = call(&self.metrics, ApiMethod::Watch, request).await?;
+        self.metrics.watch_connected(self.target.kind);
+        Ok(Box::pin(events))
+    }
+
     /// Reads one connection to its end.
     async fn read(
         &self,
-        stream: impl Stream<Item = kube::Result<WatchEvent<K>>>,
+        mut events: Events<K>,
         version: &mut String,
         trouble: &mut Trouble,
         outlet: &mut Outlet<impl FnMut(Change<T>) -> Option<ClusterEvent>>,
     ) -> Result<End, OwnerGone> {
-        let mut stream = pin!(stream);
         loop {
-            let event = match tokio::time::timeout(SILENCE, stream.try_next()).await {
+            let event = match tokio::time::timeout(SILENCE, events.try_next()).await {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return Ok(End::Orderly),
                 Ok(Err(error)) => return Ok(End::Failed(error.into())),
@@ -287,12 +278,7 @@ where
                 }
                 WatchEvent::Error(status) => return Ok(End::Failed((*status).into())),
             };
-            if trouble.over() {
-                let kind = self.target.kind;
-                outlet
-                    .tell(ClusterEvent::Watch { kind, error: None })
-                    .await?;
-            }
+            self.works_again(trouble, outlet).await?;
             if let Some(change) = change {
                 outlet.send(change).await?;
             }
@@ -311,6 +297,19 @@ where
             tracing::warn!(kind, name, error, "skipped an object that can't be read");
         })
         .ok()
+    }
+
+    /// The server sent something that makes sense; tells the end of what was wrong before.
+    async fn works_again<N>(
+        &self,
+        trouble: &mut Trouble,
+        outlet: &Outlet<N>,
+    ) -> Result<(), OwnerGone> {
+        if !trouble.over() {
+            return Ok(());
+        }
+        let kind = self.target.kind;
+        outlet.tell(ClusterEvent::Watch { kind, error: None }).await
     }
 
     /// Tells what went wrong, if that is new, and waits before the next attempt.
@@ -335,47 +334,6 @@ where
 fn advance<K: Resource>(version: &mut String, object: &K) {
     if let Some(new) = object.meta().resource_version.as_ref() {
         version.clone_from(new);
-    }
-}
-
-/// What goes wrong with a watch: told once each time that it changes, not each time that it happens.
-struct Trouble {
-    kind: WatchKind,
-    backoff: Backoff,
-    /// The reason that was told, until the watch works again.
-    told: Option<&'static str>,
-}
-
-impl Trouble {
-    fn new(kind: WatchKind) -> Self {
-        Self {
-            kind,
-            backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
-            told: None,
-        }
-    }
-
-    /// Whether this was not the matter before.
-    fn happened(&mut self, error: &ApiError) -> bool {
-        let kind = self.kind.as_str();
-        if self.told == Some(error.reason()) {
-            tracing::debug!(kind, %error, "watch failed again");
-            return false;
-        }
-        tracing::warn!(kind, %error, "watch failed, trying again");
-        self.told = Some(error.reason());
-        true
-    }
-
-    /// The server sent something that makes sense; merely taking the request does not count, since
-    /// it may close the stream at once. Whether there was trouble before.
-    fn over(&mut self) -> bool {
-        self.backoff.reset();
-        let was = self.told.take().is_some();
-        if was {
-            tracing::info!(kind = self.kind.as_str(), "watch works again");
-        }
-        was
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod late;
+mod streaming;
 mod watching;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{NODE, Watch, connect};
-use crate::support::apiserver::{ApiServer, Verb};
+use crate::support::apiserver::{Action, ApiServer, Fault, Verb};
 
 fn node(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
@@ -75,6 +75,7 @@ async fn w_25_a_node_may_come_late_change_and_go() {
 #[tokio::test]
 async fn of_the_node_only_the_metadata_is_fetched() {
     let server = ApiServer::start();
+    server.inject(Fault::new(Action::NoStreamingLists));
     server.put(node(NODE));
     let mut watch = watch_this_node(&server);
     watch.node().await;

@@ -1,4 +1,5 @@
-//! The watch over PersistentVolumes.
+//! The watch over PersistentVolumes, mostly of a server that has no streaming lists; those are in
+//! `streaming`.
 
 use std::time::Duration;
 
@@ -9,24 +10,31 @@ use serde_json::json;
 use super::{LIMIT, Watch, own_pv};
 use crate::support::apiserver::{Action, ApiServer, Fault, Request, Verb, local_pv};
 
-const PVS: &str = "persistentvolumes";
+pub(super) const PVS: &str = "persistentvolumes";
 
-fn lists(server: &ApiServer) -> Vec<Request> {
+/// A server without streaming lists.
+fn old_server() -> ApiServer {
+    let server = ApiServer::start();
+    server.inject(Fault::new(Action::NoStreamingLists));
+    server
+}
+
+pub(super) fn lists(server: &ApiServer) -> Vec<Request> {
     server.requests_matching(|r| r.verb == Verb::List)
 }
 
 fn watches(server: &ApiServer) -> Vec<Request> {
-    server.requests_matching(|r| r.verb == Verb::Watch)
+    server.requests_matching(|r| r.verb == Verb::Watch && !r.query.contains("sendInitialEvents"))
 }
 
-async fn watch_is_open(server: &ApiServer) {
+pub(super) async fn watch_is_open(server: &ApiServer) {
     let open = server.until(LIMIT, |s| (s.open_watches() > 0).then_some(()));
     open.await.expect("the watch opens");
 }
 
 #[tokio::test]
 async fn only_the_nodes_own_volumes_are_asked_for_in_pages() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.put(local_pv("foreign", "n2", "fast"));
     for i in 0..120 {
         server.put(own_pv(&format!("pv-{i:03}")));
@@ -69,7 +77,7 @@ async fn a_volume_that_loses_the_label_is_out_of_sight() {
 
 #[tokio::test]
 async fn a_dropped_stream_is_taken_up_where_it_ended() {
-    let server = ApiServer::start();
+    let server = old_server();
     let mut watch = Watch::volumes(&server);
     watch.synced().await;
     for name in ["a", "b", "c"] {
@@ -83,7 +91,7 @@ async fn a_dropped_stream_is_taken_up_where_it_ended() {
 
 #[tokio::test]
 async fn after_410_everything_is_listed_again() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.put(own_pv("gone"));
     server.put(own_pv("stays"));
     let mut watch = Watch::volumes(&server);
@@ -105,7 +113,7 @@ async fn after_410_everything_is_listed_again() {
 
 #[tokio::test]
 async fn a_list_whose_pages_expire_is_taken_in_one() {
-    let server = ApiServer::start();
+    let server = old_server();
     for i in 0..60 {
         server.put(own_pv(&format!("pv-{i:03}")));
     }
@@ -119,7 +127,7 @@ async fn a_list_whose_pages_expire_is_taken_in_one() {
 
 #[tokio::test]
 async fn the_time_to_wait_is_obeyed() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.inject(Fault::new(Action::Throttle(2)).verb(Verb::List).times(1));
     let mut watch = Watch::volumes(&server);
     watch.synced().await;
@@ -142,7 +150,7 @@ async fn every_kind_of_failure_passes() {
 }
 
 async fn recovers_from(action: Action) {
-    let server = ApiServer::start();
+    let server = old_server();
     server.put(own_pv("a"));
     server.inject(Fault::new(action.clone()).verb(Verb::List).times(1));
     server.inject(Fault::new(action.clone()).verb(Verb::Watch).times(1));
@@ -157,7 +165,7 @@ async fn recovers_from(action: Action) {
 
 #[tokio::test]
 async fn a_list_that_hangs_ends_at_its_deadline() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.inject(Fault::new(Action::Hang).verb(Verb::List).times(1));
     let mut watch = Watch::volumes(&server);
     watch.synced().await;
@@ -168,7 +176,7 @@ async fn a_list_that_hangs_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_server_that_closes_every_stream_is_not_hammered() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.inject(Fault::new(Action::Disconnect).verb(Verb::Watch));
     let mut watch = Watch::volumes(&server);
     watch.synced().await;
@@ -192,7 +200,7 @@ async fn a_server_that_closes_every_stream_is_not_hammered() {
 
 #[tokio::test]
 async fn versions_that_are_always_too_old_do_not_make_it_list_without_pause() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.inject(Fault::new(Action::Expire).verb(Verb::Watch));
     let mut watch = Watch::volumes(&server);
     for _ in 0..5 {
@@ -207,7 +215,7 @@ async fn versions_that_are_always_too_old_do_not_make_it_list_without_pause() {
 
 #[tokio::test]
 async fn a_version_that_the_server_refuses_for_ever_is_given_up() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.inject(Fault::new(Action::Refuse(500)).verb(Verb::Watch).times(3));
     let mut watch = Watch::volumes(&server);
     watch.synced().await;
@@ -219,7 +227,7 @@ async fn a_version_that_the_server_refuses_for_ever_is_given_up() {
 
 #[tokio::test]
 async fn trouble_is_told_once_and_so_is_its_end() {
-    let server = ApiServer::start();
+    let server = old_server();
     server.inject(Fault::new(Action::Refuse(403)).verb(Verb::List).times(3));
     let mut watch = Watch::volumes(&server);
     let trouble = |event: ClusterEvent| match event {
@@ -238,7 +246,7 @@ async fn trouble_is_told_once_and_so_is_its_end() {
 
 #[tokio::test]
 async fn an_object_that_cannot_be_decoded_hides_no_other() {
-    let server = ApiServer::start();
+    let server = old_server();
     let broken = |name: &str| {
         let mut pv = own_pv(name);
         pv["spec"]["local"] = json!("not an object");
