@@ -1,4 +1,8 @@
-//! The watch over StorageClasses. A cluster has a handful; all are watched, the configured reported.
+//! The watch over StorageClasses: of the one that is configured, or of all, with the configured reported.
+//!
+//! A field selector names one object, so several classes would take a connection each, on the server
+//! too and from each node. A class is about a kilobyte, a cluster has a handful, and they hardly ever
+//! change: watching all of them by one connection costs less than a second connection.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,45 +77,62 @@ pub async fn watch_classes(
     metrics: Arc<Metrics>,
     cancel: CancellationToken,
 ) {
-    let target = Target {
-        api: Api::<DeserializeGuard<WireClass>>::all(client),
-        kind: WatchKind::StorageClasses,
-        label_selector: None,
-        field_selector: None,
-        page_size: PAGE,
-    };
     let index = Mutex::new(Index::default());
     let index = || index.lock().unwrap_or_else(PoisonError::into_inner);
-    let names_now = names.clone();
-    let news = |change| {
-        let mut index = index();
-        index.apply(change);
-        index.report(&names_now.borrow())
-    };
-    let watch = Box::pin(follow(target, metrics, keep, news, tx.clone()));
-    let follow_names = async {
-        while names.changed().await.is_ok() {
-            let report = index().report(&names.borrow_and_update());
-            if let Some(event) = report
-                && tx.send(event).await.is_err()
-            {
-                return;
+    let watched = async {
+        loop {
+            let names_now = names.clone();
+            let selector = selector(&names.borrow_and_update());
+            let target = Target {
+                api: Api::<DeserializeGuard<WireClass>>::all(client.clone()),
+                kind: WatchKind::StorageClasses,
+                label_selector: None,
+                field_selector: selector.clone(),
+                page_size: PAGE,
+            };
+            let news = |change| {
+                let mut index = index();
+                index.apply(change);
+                index.report(&names_now.borrow())
+            };
+            let watch = Box::pin(follow(target, Arc::clone(&metrics), keep, news, tx.clone()));
+            let other_selector = async {
+                while names.changed().await.is_ok() {
+                    let now = names.borrow_and_update().clone();
+                    if self::selector(&now) != selector {
+                        return;
+                    }
+                    let report = index().report(&now);
+                    if let Some(event) = report
+                        && tx.send(event).await.is_err()
+                    {
+                        break;
+                    }
+                }
+                // Nobody can change the names any more; the watch goes on with the last ones.
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                // Cancel-safe: the owner is gone.
+                () = watch => return,
+                // Cancel-safe: the next watch begins with all there is.
+                () = other_selector => *index() = Index::default(),
             }
         }
-        // Nobody can change the names any more; the watch goes on with the last ones.
-        std::future::pending::<()>().await;
     };
-    let both = async {
-        tokio::select! {
-            // Cancel-safe: the loser is dropped for good, because the owner is gone.
-            () = watch => {}
-            () = follow_names => {}
-        }
-    };
-    cancel.run_until_cancelled(both).await;
+    cancel.run_until_cancelled(watched).await;
 }
 
-/// All StorageClasses, and what was last reported of them.
+/// What is asked for of the server.
+fn selector(names: &BTreeSet<ClassName>) -> Option<String> {
+    let mut names = names.iter();
+    match (names.next(), names.next()) {
+        (Some(only), None) => Some(format!("metadata.name={only}")),
+        _ => None,
+    }
+}
+
+/// The StorageClasses that are watched, and what was last reported of them.
 #[derive(Default)]
 struct Index {
     all: Option<BTreeMap<ClassName, ClassFacts>>,
@@ -184,6 +205,13 @@ mod tests {
     fn a_class_without_policy_is_delete() {
         let wire = serde_json::from_value(json!({"metadata": {"name": "fast"}})).unwrap();
         assert_eq!(keep(wire).unwrap().1.policy, Policy::Delete);
+    }
+
+    #[test]
+    fn one_class_is_asked_for_by_its_name() {
+        assert_eq!(selector(&names(&["a"])).as_deref(), Some("metadata.name=a"));
+        assert_eq!(selector(&names(&["a", "b"])), None);
+        assert_eq!(selector(&names(&[])), None);
     }
 
     /// How many classes are reported, if any report is made.

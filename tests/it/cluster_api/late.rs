@@ -111,6 +111,9 @@ async fn a_class_may_come_late_change_and_go() {
 
     names.send_replace(BTreeSet::from([fast.clone(), ClassName::new("other")]));
     assert_eq!(watch.classes().await.len(), 2, "the configuration changed");
+    let asked = server.requests_matching(|r| r.path.ends_with("storageclasses"));
+    let selectors: Vec<_> = asked.iter().map(|r| r.param("fieldSelector")).collect();
+    assert_eq!(selectors, ["metadata.name=fast", ""], "one connection each");
     drop(names);
 
     server.remove("storageclasses", "", "fast");
