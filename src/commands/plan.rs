@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{node_name, watch_cluster};
+use super::run::{lacks, node_name, watch_cluster};
 use crate::args::{Output, PlanArgs};
 use crate::cluster::{self, ClusterEvent, VolumeEvent};
 use crate::config::{self, Config};
@@ -18,7 +18,7 @@ use crate::node::kubelet::KubeletView;
 use crate::plan::{Step, View, plan};
 use crate::pv::{ClassFacts, LABEL_HOSTNAME, NodeFacts, Policy, Pv};
 use crate::serve::Metrics;
-use crate::volume::{ClassName, Scan};
+use crate::volume::{ClassName, Reason, Scan};
 
 /// What is taken for the node's name when nobody says one and no API server is asked.
 const OFFLINE_NODE: &str = "this-node";
@@ -31,9 +31,12 @@ const ASK_LIMIT: Duration = Duration::from_secs(30);
 /// # Errors
 /// No configuration, or no answer from the API server.
 pub async fn main(args: PlanArgs) -> anyhow::Result<()> {
-    let config = config::load(&args.node.config_dir)?;
+    let config = Arc::new(config::load(&args.node.config_dir)?);
     for finding in &config.findings {
         writeln!(io::stderr(), "{finding}")?;
+    }
+    for lack in lacks(&config).await {
+        writeln!(io::stderr(), "warning: {}: {lack}", Reason::NodeSetup)?;
     }
     let world = if args.offline {
         World::offline(args.node.node_name, &config)

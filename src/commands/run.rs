@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::Client;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -30,6 +30,7 @@ use crate::cluster::{self, ClusterEvent, EventSink, Volumes};
 use crate::config::{self, Config, Reloader};
 use crate::node::inspect::Inspector;
 use crate::node::kubelet::KubeletView;
+use crate::node::selfcheck::{self, Lack};
 use crate::serve::{Metrics, Server};
 use crate::volume::ClassName;
 
@@ -53,6 +54,9 @@ const CLUSTER_QUEUE: usize = 256;
 /// How long workers have to come to a safe point after the first SIGTERM. Below the 30 s that a Pod
 /// has by default.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long the look at our own surroundings may take. It opens a few directories.
+const SELFCHECK_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the daemon is told.
 #[derive(Clone, Debug)]
@@ -171,7 +175,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     )
     .context("can't follow the configuration")?;
 
-    let report = Report::new(&options, &config, Arc::clone(&metrics), events, sources);
+    let mut report = Report::new(&options, &config, Arc::clone(&metrics), events, sources);
+    report.lacking(&lacks(&config).await);
     if let Some(address) = &options.listen_address {
         let server = Server::bind(address)
             .await
@@ -227,6 +232,27 @@ pub(super) fn watch_cluster(
         tokio::join!(classes, volumes, this_node);
     };
     (receiver, watches)
+}
+
+/// What this process lacks, as far as that can be found out in time: a directory on a dead network mount
+/// hangs whoever opens it, so the look has a thread that can be left behind.
+pub(super) async fn lacks(config: &Arc<Config>) -> Vec<Lack> {
+    let (send, found) = oneshot::channel();
+    let config = Arc::clone(config);
+    let look = move || {
+        // Nobody waits any more when it comes late.
+        let _ = send.send(selfcheck::findings(config.classes.values()));
+    };
+    let spawned = std::thread::Builder::new()
+        .name("selfcheck".into())
+        .spawn(look);
+    match (spawned, tokio::time::timeout(SELFCHECK_LIMIT, found).await) {
+        (Ok(_), Ok(Ok(lacks))) => lacks,
+        _ => {
+            warn!("the look at our own surroundings does not come to its end; going on without");
+            Vec::new()
+        }
+    }
 }
 
 fn say(config: &Config, options: &Options) {

@@ -1,68 +1,109 @@
 //! What is wrong with the way we were started, told once at start-up: a daemon that can't see is
 //! silent about what it does not see.
 
+use std::fmt;
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::Class;
 use crate::sys::files;
 use crate::sys::mountinfo::{self, MountTable};
+use crate::volume::ClassName;
 
-/// Everything about this process's surroundings that will keep it from seeing or comparing, each with
-/// what to do about it.
-pub fn findings<'a>(classes: impl IntoIterator<Item = &'a Class>) -> Vec<String> {
-    let mut findings = Vec::new();
+/// Something about this process's surroundings that keeps it from seeing or comparing. Its text says
+/// what is lost and what to add to the DaemonSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Our own mount table can't be read; why.
+    Mounts(String),
+    /// Mounts made later on the host do not show up in a class's directory.
+    Propagation {
+        /// The class.
+        class: ClassName,
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// `/dev` has no block devices.
+    Devices,
+    /// udev's database can't be seen.
+    Udev,
+    /// Only our own processes can be seen.
+    Processes,
+    /// Process 1 can't be looked into; why.
+    Init(String),
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mounts(why) => write!(
+                f,
+                "the mount table can't be read, so no mount is seen ({why}): leave /proc as the \
+                 container runtime mounts it; no volumeMount of the DaemonSet may cover it"
+            ),
+            Self::Propagation { class, dir } => write!(
+                f,
+                "class {class}: mounts made later on the host will not be seen in {dir}: set \
+                 mountPropagation: HostToContainer on its volumeMount in the DaemonSet",
+                dir = dir.display()
+            ),
+            Self::Devices => f.write_str(
+                "no block device is in /dev, so neither devices nor links to them can be offered: \
+                 add a hostPath volume of /dev to the DaemonSet and mount it at /dev",
+            ),
+            Self::Udev => f.write_str(
+                "/run/udev/data is missing, so disks whose names only udev knows can't be told apart \
+                 after a reboot: add a hostPath volume of /run/udev to the DaemonSet and mount it \
+                 there with readOnly: true",
+            ),
+            Self::Processes => f.write_str(
+                "the host's processes can't be seen, so use of a volume outside this container is \
+                 not noticed before it is wiped: set hostPID: true in the DaemonSet",
+            ),
+            Self::Init(why) => write!(
+                f,
+                "process 1 can't be looked into ({why}), so nobody knows whether a volume is in use \
+                 and none is ever wiped: set privileged: true in the DaemonSet's securityContext, or \
+                 add the capability SYS_PTRACE"
+            ),
+        }
+    }
+}
+
+/// Everything that this process lacks. Opens the classes' directories, which may block.
+pub fn findings<'a>(classes: impl IntoIterator<Item = &'a Class>) -> Vec<Lack> {
+    let mut lacks = Vec::new();
     let surroundings = surroundings();
     match MountTable::read(mountinfo::OWN) {
         Ok(_) if surroundings == Surroundings::Host => {}
-        Ok(table) => findings.extend(classes.into_iter().filter_map(|c| propagation(&table, c))),
-        Err(error) => findings.push(format!(
-            "the mount table can't be read, so no mount will be seen: {error}"
-        )),
+        Ok(table) => lacks.extend(classes.into_iter().filter_map(|c| propagation(&table, c))),
+        Err(error) => lacks.push(Lack::Mounts(error.to_string())),
     }
     if !Path::new("/dev/disk").exists() && block_nodes() == 0 {
-        findings.push(
-            "no block device is in /dev: mount the host's /dev into the container, or devices and \
-             links to them can't be offered"
-                .into(),
-        );
+        lacks.push(Lack::Devices);
     }
     if !Path::new("/run/udev/data").exists() {
-        findings.push(
-            "/run/udev/data is missing: mount it read-only, or disks whose names only udev knows can't \
-             be told apart after a reboot"
-                .into(),
-        );
+        lacks.push(Lack::Udev);
     }
     if surroundings == Surroundings::Container {
-        findings.push(
-            "the host's processes can't be seen: set hostPID: true, or use of a volume outside this \
-             container is not noticed before it is wiped"
-                .into(),
-        );
+        lacks.push(Lack::Processes);
     }
     if let Err(error) = MountTable::read(mountinfo::HOST) {
-        findings.push(format!(
-            "process 1 can't be looked into ({error}): give the container SYS_PTRACE or make it \
-             privileged, or no volume is ever wiped, since nobody knows whether it is in use"
-        ));
+        lacks.push(Lack::Init(error.to_string()));
     }
-    findings
+    lacks
 }
 
 /// A container's mount that neither receives nor shares events never shows what the host mounts later.
-fn propagation(table: &MountTable, class: &Class) -> Option<String> {
+fn propagation(table: &MountTable, class: &Class) -> Option<Lack> {
     let dir = files::open_directory(&class.mount_dir).ok()?;
     let stat = files::stat(dir.as_fd()).ok()?;
     let mount = table.by_id(stat.mount_id?)?;
-    (mount.shared.is_none() && mount.master.is_none()).then(|| {
-        format!(
-            "class {}: mounts made later on the host will not be seen in {}: set mountPropagation: \
-             HostToContainer on its volumeMount",
-            class.name,
-            class.mount_dir.display()
-        )
+    let is_deaf = mount.shared.is_none() && mount.master.is_none();
+    is_deaf.then(|| Lack::Propagation {
+        class: class.name.clone(),
+        dir: class.mount_dir.clone(),
     })
 }
 
@@ -105,9 +146,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_tell_what_to_do() {
-        for finding in findings([]) {
-            assert!(finding.contains(": "), "{finding}");
+    fn each_lack_tells_what_to_add_to_the_daemonset() {
+        let lacks = [
+            Lack::Mounts("x".into()),
+            Lack::Propagation {
+                class: ClassName::new("fast"),
+                dir: "/mnt/fast".into(),
+            },
+            Lack::Devices,
+            Lack::Udev,
+            Lack::Processes,
+            Lack::Init("x".into()),
+        ];
+        for (lack, word) in lacks.into_iter().zip([
+            "volumeMount",
+            "mountPropagation: HostToContainer",
+            "hostPath volume of /dev",
+            "hostPath volume of /run/udev",
+            "hostPID: true",
+            "privileged: true",
+        ]) {
+            let text = lack.to_string();
+            assert!(text.contains("DaemonSet") && text.contains(word), "{text}");
         }
     }
 }

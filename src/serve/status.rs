@@ -21,7 +21,7 @@ pub struct Status {
     pub refusal: Option<Refusal>,
     /// Where notice of changes comes from, and whether it does.
     pub sources: Vec<SourceStatus>,
-    /// What is wrong or odd in the configuration, in words.
+    /// What is wrong or odd in the configuration, and what the Pod lacks, in words.
     pub findings: Vec<String>,
     /// The classes, with the outcome for each of their entries.
     pub classes: BTreeMap<ClassName, ClassStatus>,

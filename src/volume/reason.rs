@@ -39,6 +39,8 @@ reasons! {
     PolicyUnsupported,
     /// The Node object is missing or has no `kubernetes.io/hostname` label.
     NodeUnknown,
+    /// The Pod lacks something that it needs to see what it decides about.
+    NodeSetup,
 
     /// The entry is expected furniture of a directory: a dotfile, `lost+found`, a README.
     Ignored,

@@ -57,6 +57,8 @@ scenarios! {
         a_kill_amid_a_hundred_thousand_files_leaks_nothing
         a_kill_amid_a_gibibyte_device_leaks_nothing
         a_signal_stops_it_and_the_next_process_goes_on;
+    offers:
+        what_the_pod_lacks_is_said_at_the_start;
     adoption:
         upstreams_volumes_are_adopted_as_they_are;
 }

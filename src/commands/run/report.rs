@@ -15,6 +15,7 @@ use super::retry::Retries;
 use super::work::{Job, Outcome as Ended, Wiped};
 use crate::cluster::{ApiError, EventKind, EventSink};
 use crate::config::{Cleaner, Config};
+use crate::node::selfcheck::Lack;
 use crate::plan::{Stage, Step, Subject};
 use crate::pv::{Phase, Pv, parse_quantity, quantity};
 use crate::serve::{
@@ -37,6 +38,8 @@ pub(super) struct Report {
     status: watch::Sender<Arc<Status>>,
     base: Status,
     node_name: String,
+    /// What the Pod lacks, in words.
+    lacks: Vec<String>,
     /// What is refused now, to tell what is new.
     refused: HashMap<Subject, Reason>,
     published: Option<Instant>,
@@ -71,11 +74,26 @@ impl Report {
             status: watch::Sender::new(Arc::new(base.clone())),
             base,
             node_name: options.node_name.clone(),
+            lacks: Vec::new(),
             refused: HashMap::new(),
             published: None,
         };
         report.findings(&[]);
         report
+    }
+
+    /// Says what the Pod lacks. Before [`Report::serving`], so that `/status` shows it from the start.
+    pub(super) fn lacking(&mut self, lacks: &[Lack]) {
+        let reason = Reason::NodeSetup;
+        for lack in lacks {
+            let text = lack.to_string();
+            warn!(reason = %reason, "{text}");
+            self.metrics.refused(reason);
+            self.say_of_node(reason.as_str(), &text);
+            self.lacks.push(format!("{reason}: {text}"));
+        }
+        self.base.findings.splice(0..0, self.lacks.iter().cloned());
+        self.status.send_replace(Arc::new(self.base.clone()));
     }
 
     /// What the HTTP server shows.
@@ -234,15 +252,16 @@ impl Report {
                 self.events
                     .pv(pv, uid, EventKind::Warning, reason.as_str(), detail);
             }
-            _ => {
-                let note = format!("{subject}: {detail}");
-                // The kubelet's Events about its Node carry the name as UID too: that is what
-                // `kubectl describe node` asks for.
-                let name = &self.node_name;
-                self.events
-                    .node(name, name, EventKind::Warning, reason.as_str(), &note);
-            }
+            _ => self.say_of_node(reason.as_str(), &format!("{subject}: {detail}")),
         }
+    }
+
+    fn say_of_node(&self, reason: &str, note: &str) {
+        // The kubelet's Events about its Node carry the name as UID too: that is what `kubectl
+        // describe node` asks for.
+        let name = &self.node_name;
+        self.events
+            .node(name, name, EventKind::Warning, reason, note);
     }
 
     fn status_of(

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::Report;
-use crate::cluster::EventKind;
 use crate::config::{Config, Finding, Severity};
 
 /// Reason of the Event about a configuration that is not in force as written.
@@ -47,7 +46,8 @@ impl Report {
     pub(super) fn findings(&mut self, known: &[Finding]) {
         let findings = &self.config.findings;
         self.metrics.observe_findings(findings);
-        self.base.findings = findings.iter().map(ToString::to_string).collect();
+        let written = findings.iter().map(ToString::to_string);
+        self.base.findings = self.lacks.iter().cloned().chain(written).collect();
         // A finding that only moved to another line is no news.
         let known: BTreeSet<_> = known.iter().map(|f| (&f.key, &f.text)).collect();
         for finding in findings
@@ -60,10 +60,7 @@ impl Report {
                 continue;
             }
             error!(file, line, key = finding.key, "configuration: {text}");
-            let node = &self.node_name;
-            let note = format!("ConfigMap: {finding}");
-            self.events
-                .node(node, node, EventKind::Warning, REFUSED, &note);
+            self.say_of_node(REFUSED, &format!("ConfigMap: {finding}"));
         }
     }
 }
