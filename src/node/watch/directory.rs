@@ -230,3 +230,49 @@ impl<F: Fn(Dirt)> Handler<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicBool;
+
+    use notify::event::{AccessKind, CreateKind, Flag};
+
+    use super::*;
+
+    /// What is told about an event.
+    fn told(event: notify::Result<Event>) -> Vec<Dirt> {
+        let told = Mutex::new(Vec::new());
+        let (waker, _wakeable) = UnixStream::pair().unwrap();
+        let handler = Handler {
+            classes: Arc::new(Classes(vec![(ClassName::new("c"), "/d".into())])),
+            lost: Arc::default(),
+            shared: Arc::new(Shared {
+                waker,
+                stop: AtomicBool::new(false),
+                warnings: Mutex::default(),
+            }),
+            dirty: |dirt| told.lock().unwrap().push(dirt),
+        };
+        handler.on(event);
+        told.into_inner().unwrap()
+    }
+
+    #[test]
+    fn lost_events_mean_all() {
+        let overflow = Event::new(EventKind::Other).set_flag(Flag::Rescan);
+        assert_eq!(told(Ok(overflow)), [Dirt::All]);
+        assert_eq!(told(Err(notify::Error::generic("x"))), [Dirt::All]);
+    }
+
+    #[test]
+    fn names_mean_their_class_and_reading_means_nothing() {
+        let class = Dirt::Class(ClassName::new("c"));
+        let event = |kind, path: &str| Ok(Event::new(kind).add_path(path.into()));
+        let created = EventKind::Create(CreateKind::Any);
+        assert_eq!(told(event(created, "/d/entry")), [class]);
+        assert_eq!(told(event(created, "/d/entry/deeper")), []);
+        let read = EventKind::Access(AccessKind::Any);
+        assert_eq!(told(event(read, "/d")), []);
+    }
+}
