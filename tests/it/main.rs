@@ -22,5 +22,7 @@ mod reload;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
+mod soak;
+#[cfg(test)]
 mod standin;
 mod support;

@@ -235,6 +235,11 @@ impl ApiServer {
         self.shared.read(|state| state.store.log().to_vec())
     }
 
+    /// The changes that made versions above `version`.
+    pub(crate) fn changes_since(&self, version: u64) -> Vec<Change> {
+        self.shared.read(|state| state.store.since(version).to_vec())
+    }
+
     /// The changes of one object.
     pub(crate) fn changes_of(&self, plural: &str, name: &str) -> Vec<Change> {
         let is_it = |change: &&Change| change.resource == plural && change.name == name;
