@@ -120,9 +120,17 @@ fn present(recorded: &Identity, found: Option<&Found>) -> Result<(), Refusal> {
                 gone("nothing is mounted on its entry any more; mount it to go on")
             }
             Reason::DanglingLink => gone("its device is gone; attach it to go on"),
+            Reason::ZeroSize => gone("its device has no medium any more; put it back to go on"),
+            // A dotfile or the like is offered only while something is mounted on it.
+            Reason::Ignored => gone("its entry is no volume any more; put it back to go on"),
             Reason::LinkToDirectory | Reason::NotAVolume => {
                 Err(Refusal::new(Reason::EntryReplaced, refusal.detail.clone()))
             }
+            // A mounted directory is refused for the mode when its class changed, not the entry.
+            Reason::WrongMode if matches!(recorded, Identity::Device(_)) => Err(Refusal::new(
+                Reason::EntryReplaced,
+                "its entry was a device and is a directory now",
+            )),
             _ => Ok(()),
         },
         Some(Found::Volume(volume)) => match volume.identity.compare(recorded) {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::parse;
 use crate::pv::{Claim, Cleaning, CleaningState, FINALIZER, Phase, node_label};
-use crate::volume::{DevNum, FilesystemIdentity, Medium};
+use crate::volume::{DevNum, DeviceIdentity, FilesystemIdentity, Medium};
 use rstest::rstest;
 
 /// A node with one class `fast` and an entry `vol1`, all well, for each test to break.
@@ -67,6 +67,19 @@ fn identity(uuid: &str) -> Identity {
         uuid: Some(uuid.into()),
         root: "/".into(),
         device: DevNum { major: 7, minor: 1 },
+        boot: "b".into(),
+    })
+}
+
+fn device() -> Identity {
+    Identity::Device(DeviceIdentity {
+        wwn: None,
+        serial: None,
+        partition: None,
+        partition_uuid: None,
+        size_bytes: 1 << 30,
+        device: DevNum { major: 7, minor: 1 },
+        diskseq: Some(5),
         boot: "b".into(),
     })
 }
@@ -278,12 +291,31 @@ fn a_released_volume_of_a_class_that_is_gone_says_so() {
 #[case::gone(vec![], "EntryMissing")]
 #[case::unmounted(vec![refused("vol1", Reason::NotMounted)], "EntryMissing")]
 #[case::detached(vec![refused("vol1", Reason::DanglingLink)], "EntryMissing")]
+#[case::without_medium(vec![refused("vol1", Reason::ZeroSize)], "EntryMissing")]
+#[case::furniture_now(vec![refused("vol1", Reason::Ignored)], "EntryMissing")]
 #[case::a_directory_now(vec![refused("vol1", Reason::LinkToDirectory)], "EntryReplaced")]
 #[case::busy(vec![refused("vol1", Reason::InUse)], "Wipe { resume_at: 0 }")]
 fn a_released_volume_is_wiped_only_if_it_is_there(#[case] found: Vec<Found>, #[case] want: &str) {
     let mut world = World::new();
     world.scan(found);
     assert_eq!(word(&world.step_for(released())), want);
+}
+
+#[test]
+fn a_device_that_became_a_directory_is_replaced_but_a_mount_is_not_by_its_class() {
+    let wrong_mode = vec![refused("vol1", Reason::WrongMode)];
+    let offered = |identity: Identity| Pv {
+        phase: Phase::Available,
+        claim: None,
+        identity: Some(identity),
+        ..released()
+    };
+    let mut world = World::new();
+    world.scan(wrong_mode.clone());
+    assert_eq!(word(&world.step_for(offered(device()))), "EntryReplaced");
+    let mut world = World::new();
+    world.scan(wrong_mode);
+    assert_eq!(word(&world.step_for(offered(identity("u1")))), "keep");
 }
 
 #[test]
