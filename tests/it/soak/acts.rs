@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::disks::{self, Zram, mount_bind, mount_ext4, mount_tmpfs, unmount};
-use super::judge::{MARK, clean, places, residue};
-use super::model::{Directory, Entry, Found, Id, Kind, Place, Target, oddity};
+use super::disks::{Zram, mount_bind, mount_ext4, mount_tmpfs, unmount};
+use super::judge::{MARK, clean, places};
+use super::model::{Directory, Entry, Found, Id, Kind, Place, Pv, Target, oddity};
 use super::random::Random;
 use super::world::{BAYS, Soak};
 use crate::support::apiserver::{Action, Fault};
@@ -24,7 +24,13 @@ use crate::support::disks::fifo;
 const NAMES: [&str; 6] = ["e0", "e1", "e2", "e3", "e4", "e5"];
 /// Directories of the shared filesystem; the last is inside the first.
 const SOURCES: [&str; 4] = ["s0", "s1", "s2", "s0/in"];
-const ODD_NAMES: [&[u8]; 5] = [b".hidden", b"lost+found", b"README.txt", b"bad name", b"x\xff"];
+const ODD_NAMES: [&[u8]; 5] = [
+    b".hidden",
+    b"lost+found",
+    b"README.txt",
+    b"bad name",
+    b"x\xff",
+];
 /// Mounts on one entry.
 const DEPTH: usize = 3;
 const ZRAMS: usize = 2;
@@ -83,7 +89,9 @@ impl Soak<'_> {
         let fit: Vec<Place> = places
             .into_iter()
             .filter(|place| {
-                self.model.entry(place).is_some_and(|entry| wanted(place, entry))
+                self.model
+                    .entry(place)
+                    .is_some_and(|entry| wanted(place, entry))
             })
             .collect();
         random.pick(&fit).cloned()
@@ -123,8 +131,7 @@ impl Soak<'_> {
     }
 
     fn remove_entry(&mut self, random: &mut Random) -> Done {
-        let is_bare = |_: &Place, entry: &Entry| *entry != Entry::Dir(Vec::new()) || true;
-        let Some(place) = self.entry_where(random, is_bare) else {
+        let Some(place) = self.entry_where(random, |_, _| true) else {
             return no();
         };
         let path = self.model.path(&place);
@@ -208,7 +215,7 @@ impl Soak<'_> {
 
     fn put_directory(&mut self, source: PathBuf, place: &Place) -> Done {
         // A directory that is just being removed can't be mounted by its name.
-        let wiping = |pv: &super::model::Pv| match &self.model.storages[pv.storage].kind {
+        let wiping = |pv: &Pv| match &self.model.storages[pv.storage].kind {
             Kind::Dir(outer) => {
                 pv.phase == "Released" && source.starts_with(outer) && source != *outer
             }
@@ -223,7 +230,11 @@ impl Soak<'_> {
             return Err(format!("{} can't be bound to {place:?}", source.display()));
         }
         let kind = Kind::Dir(source);
-        let known = self.model.storages.iter().position(|storage| storage.kind == kind);
+        let known = self
+            .model
+            .storages
+            .iter()
+            .position(|storage| storage.kind == kind);
         let id = known.unwrap_or_else(|| self.model.add_storage(kind.clone(), Value::Null, 0));
         self.stack(place).push(id);
         self.measure(id, &path)?;
@@ -367,7 +378,10 @@ impl Soak<'_> {
         made.map_err(|error| error.to_string())?;
         let reason = oddity(name, is_directory, class.is_block);
         class.oddities.insert(shown.clone(), (path, reason));
-        yes(format!("make {shown:?} in {}, directory: {is_directory}", class.name))
+        yes(format!(
+            "make {shown:?} in {}, directory: {is_directory}",
+            class.name
+        ))
     }
 
     /// Takes the disk out of a bay, or puts one in: its own if it has a filesystem, else a new one.
@@ -397,14 +411,16 @@ impl Soak<'_> {
         let Some(medium) = self.model.media[bay] else {
             return no();
         };
-        let is_taken = |pv: &super::model::Pv| match self.model.storages[pv.storage].kind {
+        let is_taken = |pv: &Pv| match self.model.storages[pv.storage].kind {
             Kind::Ext4(other) | Kind::Disk(other) => other == bay,
             _ => false,
         };
         let is_taken = self.model.pvs.values().any(is_taken);
-        let is_linked = self.model.places().iter().any(|place| {
-            self.model.entry(place) == Some(&Entry::Link(Target::Bay(bay)))
-        });
+        let is_linked = self
+            .model
+            .places()
+            .iter()
+            .any(|place| self.model.entry(place) == Some(&Entry::Link(Target::Bay(bay))));
         // A link to it may be offered just now.
         if is_taken || is_linked || self.model.is_mounted(bay) || !self.format(bay, random) {
             return no();
@@ -491,7 +507,10 @@ impl Soak<'_> {
         if has_mounts {
             return no();
         }
-        for entry in fs::read_dir(&class.dir).map_err(|error| error.to_string())?.flatten() {
+        for entry in fs::read_dir(&class.dir)
+            .map_err(|error| error.to_string())?
+            .flatten()
+        {
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let removed = if is_directory {
                 fs::remove_dir(entry.path())
@@ -507,11 +526,7 @@ impl Soak<'_> {
         yes(format!("{} is removed", class.name))
     }
 
-    fn pv_where(
-        &self,
-        random: &mut Random,
-        wanted: impl Fn(&super::model::Pv) -> bool,
-    ) -> Option<(Place, super::model::Pv)> {
+    fn pv_where(&self, random: &mut Random, wanted: impl Fn(&Pv) -> bool) -> Option<(Place, Pv)> {
         let fit: Vec<_> = self.model.pvs.iter().filter(|(_, pv)| wanted(pv)).collect();
         random
             .pick(&fit)
@@ -592,7 +607,7 @@ impl Soak<'_> {
 
     /// Takes away a volume whose disk is gone for good, finalizers and all.
     fn give_up(&mut self, random: &mut Random) -> Done {
-        let lost = |pv: &super::model::Pv| !self.model.storages[pv.storage].is_alive;
+        let lost = |pv: &Pv| !self.model.storages[pv.storage].is_alive;
         match self.pv_where(random, lost) {
             None => no(),
             Some((place, pv)) => {
@@ -670,24 +685,19 @@ impl Soak<'_> {
             5 => Action::Disconnect,
             6 | 7 => Action::LoseAnswer,
             8 => Action::Delay(Duration::from_millis(30 + random.next() % 300)),
-            _ => Action::Stale(self.server.version().saturating_sub(random.next() % 40).max(2)),
+            _ => Action::Stale(
+                self.server
+                    .version()
+                    .saturating_sub(random.next() % 40)
+                    .max(2),
+            ),
         };
         let text = format!("the API server answers {times} times with {action:?}");
         if matches!(action, Action::Stale(_)) {
             self.server.drop_watches();
         }
-        self.server.inject(Fault::new(action).path(volumes).times(times));
+        self.server
+            .inject(Fault::new(action).path(volumes).times(times));
         yes(text)
     }
-
-    /// For the report of a soak that ends early.
-    #[expect(dead_code, reason = "for looking at a failure by hand")]
-    fn residue_of(&self, id: Id) -> Option<Vec<String>> {
-        residue(&self.model, id)
-    }
-}
-
-/// So that a soak begins only where it can go on.
-pub(super) fn check() {
-    disks::check_tools();
 }

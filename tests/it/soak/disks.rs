@@ -8,7 +8,6 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use provisor::volume::DevNum;
 
-use crate::support::disks::output;
 use crate::support::nap;
 
 /// How often something that is busy for a moment is tried again, with a nap in between.
@@ -36,7 +35,7 @@ impl Bay {
         // Somewhere else for each process, so that two suites on one machine seldom meet.
         let start = std::time::SystemTime::UNIX_EPOCH
             .elapsed()
-            .map_or(0, |since| since.subsec_nanos() / 1000 % NUMBERS);
+            .map_or(0, |since| since.subsec_micros() % NUMBERS);
         let node = (0..NUMBERS)
             .map(|step| FIRST_NUMBER + (start + step) % NUMBERS)
             .map(|number| PathBuf::from(format!("/dev/loop{number}")))
@@ -93,7 +92,18 @@ impl Bay {
     /// Makes an ext4 with that UUID; tells whether it could.
     pub(super) fn format(&self, uuid: &str) -> bool {
         let made = Command::new("mkfs.ext4")
-            .args(["-q", "-F", "-b", "1024", "-N", "64", "-O", "^has_journal", "-U", uuid])
+            .args([
+                "-q",
+                "-F",
+                "-b",
+                "1024",
+                "-N",
+                "64",
+                "-O",
+                "^has_journal",
+                "-U",
+                uuid,
+            ])
             .arg(&self.node)
             .output();
         made.is_ok_and(|output| output.status.success())
@@ -177,7 +187,13 @@ impl Drop for Zram {
 /// Mounts a new tmpfs.
 pub(super) fn mount_tmpfs(point: &Path, bytes: u64) -> bool {
     let size = format!("size={bytes}");
-    try_mount("tmpfs".as_ref(), point, Some("tmpfs"), MsFlags::empty(), &size)
+    try_mount(
+        "tmpfs".as_ref(),
+        point,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        &size,
+    )
 }
 
 /// Mounts a device's ext4.
@@ -197,9 +213,7 @@ fn try_mount(
     flags: MsFlags,
     data: &str,
 ) -> bool {
-    (0..TRIES).any(|_| {
-        mount(Some(source), point, fs_type, flags, Some(data)).is_ok() || pause()
-    })
+    (0..TRIES).any(|_| mount(Some(source), point, fs_type, flags, Some(data)).is_ok() || pause())
 }
 
 /// Unmounts the topmost mount; false when somebody has it open for longer than a moment.
@@ -219,10 +233,12 @@ pub(super) fn unmount(point: &Path, lazily: bool) -> bool {
 /// A UUID in text form, from two numbers.
 pub(super) fn uuid(high: u64, low: u64) -> String {
     let hex = format!("{high:016x}{low:016x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
-/// Makes sure that the tools are there before anything is begun.
-pub(super) fn check_tools() {
-    output(Command::new("losetup").arg("--version"));
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }

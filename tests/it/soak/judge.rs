@@ -69,7 +69,10 @@ impl Judge {
         let Some(pv) = model.pvs.get_mut(&place).filter(|pv| pv.uid == uid) else {
             return Err("a volume that was never offered".into());
         };
-        let (was, storage) = (std::mem::replace(&mut pv.phase, text("/status/phase")), pv.storage);
+        let (was, storage) = (
+            std::mem::replace(&mut pv.phase, text("/status/phase")),
+            pv.storage,
+        );
         pv.is_deleted = object.pointer("/metadata/deletionTimestamp").is_some();
         let phase = pv.phase.clone();
         if change.kind == ChangeKind::Deleted {
@@ -201,7 +204,9 @@ fn wiped(model: &mut Model, storage: Id) -> Result<(), String> {
     }
     let image = fs::read(&model.bays[bay].image).map_err(|error| error.to_string())?;
     match image.iter().position(|byte| *byte != 0) {
-        Some(at) => Err(format!("it was let go, but byte {at} of its device is not zero")),
+        Some(at) => Err(format!(
+            "it was let go, but byte {at} of its device is not zero"
+        )),
         None => Ok(()),
     }
 }
@@ -210,7 +215,12 @@ fn wiped(model: &mut Model, storage: Id) -> Result<(), String> {
 pub(super) fn clean(model: &mut Model, storage: Id, when: &str) -> Result<(), String> {
     match residue(model, storage) {
         Some(left) if left.is_empty() => model.storages[storage].is_unproven = false,
-        Some(left) => return Err(format!("{when}, and of a tenant there is {}", left.join(", "))),
+        Some(left) => {
+            return Err(format!(
+                "{when}, and of a tenant there is {}",
+                left.join(", ")
+            ));
+        }
         None => model.storages[storage].is_unproven = true,
     }
     Ok(())
@@ -218,7 +228,12 @@ pub(super) fn clean(model: &mut Model, storage: Id, when: &str) -> Result<(), St
 
 /// What is left of tenants; `None` when it can't be seen.
 pub(super) fn residue(model: &Model, storage: Id) -> Option<Vec<String>> {
-    let shown = |paths: Vec<PathBuf>| paths.iter().map(|path| path.display().to_string()).collect();
+    let shown = |paths: Vec<PathBuf>| {
+        paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect()
+    };
     match &model.storages[storage].kind {
         Kind::Tmpfs | Kind::Ext4(_) => Some(shown(markers_in(&model.view_of(storage)?))),
         Kind::Dir(source) => Some(shown(markers_in(source))),

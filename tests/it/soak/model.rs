@@ -224,9 +224,7 @@ impl Model {
 
     /// The PersistentVolume that stands for a storage, or for one that shares it.
     pub(super) fn holder(&self, id: Id) -> Option<(&Place, &Pv)> {
-        self.pvs
-            .iter()
-            .find(|(_, pv)| self.shares(pv.storage, id))
+        self.pvs.iter().find(|(_, pv)| self.shares(pv.storage, id))
     }
 
     /// Notes what the entries are, for judging what the daemon may have seen.
@@ -261,8 +259,9 @@ impl Model {
             };
         };
         let refusal = match found {
-            Found::Absent
-            | Found::Refused("NotMounted" | "DanglingLink" | "ZeroSize") => Some("EntryMissing"),
+            Found::Absent | Found::Refused("NotMounted" | "DanglingLink" | "ZeroSize") => {
+                Some("EntryMissing")
+            }
             Found::Refused("InUse") => None,
             Found::Refused(_) => Some("EntryReplaced"),
             Found::Volume(id) if id != pv.storage => Some("EntryReplaced"),
@@ -316,7 +315,8 @@ impl Model {
             let name = row["entry"].as_str().unwrap_or_default();
             rows.entry(name).or_default().push(row);
         }
-        let mut say = |name: &str, text: String| wrong.push(format!("{}/{name}: {text}", class.name));
+        let mut say =
+            |name: &str, text: String| wrong.push(format!("{}/{name}: {text}", class.name));
         let of_class = self.pvs.keys().filter(|place| place.0 == id);
         let mut names: BTreeSet<&str> = of_class.map(|place| place.1.as_str()).collect();
         names.extend(class.entries.keys().map(String::as_str));
@@ -338,7 +338,10 @@ impl Model {
                 (Ok(Some(wanted)), [row]) if is(row, wanted) => {}
                 (Ok(wanted), rows) => {
                     let rows: Vec<String> = rows.iter().map(ToString::to_string).collect();
-                    say(name, format!("wanted {wanted:?}, shown is {}", rows.join(" and ")));
+                    say(
+                        name,
+                        format!("wanted {wanted:?}, shown is {}", rows.join(" and ")),
+                    );
                 }
             }
         }

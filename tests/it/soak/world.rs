@@ -24,7 +24,7 @@ use crate::support::nap;
 use crate::support::site::{ClassDir, Site};
 
 /// How long the daemon may take to come to rest: longer than its longest wait between two tries.
-const QUIET_LIMIT: Duration = Duration::from_secs(75);
+const QUIET_LIMIT: Duration = Duration::from_secs(20);
 /// How many actions a report shows.
 const SHOWN_ACTIONS: usize = 50;
 /// Bays whose disks hold an ext4 at first; the others are blank.
@@ -81,7 +81,10 @@ impl<'s> Soak<'s> {
         let root = site.root.path().to_owned();
         let shared = root.join("shared");
         fs::create_dir(&shared).expect("the directory is ours");
-        assert!(disks::mount_tmpfs(&shared, 16 * MIB), "a tmpfs can be mounted");
+        assert!(
+            disks::mount_tmpfs(&shared, 16 * MIB),
+            "a tmpfs can be mounted"
+        );
         let classes = classes.iter().map(|(class, is_block)| Class {
             name: class.name.clone(),
             dir: class.dir.clone(),
@@ -120,7 +123,10 @@ impl<'s> Soak<'s> {
         for bay in 0..BAYS {
             soak.insert(bay);
             if bay < FILESYSTEMS {
-                assert!(soak.format(bay, &mut Random::of_step(seed, u64::MAX)), "mkfs works");
+                assert!(
+                    soak.format(bay, &mut Random::of_step(seed, u64::MAX)),
+                    "mkfs works"
+                );
             }
         }
         soak.start(&mut Random::of_step(seed, 0));
@@ -146,12 +152,10 @@ impl<'s> Soak<'s> {
     pub(super) fn run(&mut self, actions: u64, pace: u64) -> Counts {
         for step in 1..=actions {
             let mut random = Random::of_step(self.seed, step);
-            let end = self
-                .step(&mut random)
-                .and_then(|()| match step % pace {
-                    0 => self.rest(),
-                    _ => Ok(()),
-                });
+            let end = self.step(&mut random).and_then(|()| match step % pace {
+                0 => self.rest(),
+                _ => Ok(()),
+            });
             if let Err(why) = end {
                 panic!("{}", self.story(step, &why));
             }
@@ -282,22 +286,36 @@ impl<'s> Soak<'s> {
             storage.capacity = provisor::pv::quantity(provisor::pv::capacity(bytes));
             storage.record = record;
         } else if storage.record != record {
-            return Err(format!("mounted again it is called {record}, not {}", storage.record));
+            return Err(format!(
+                "mounted again it is called {record}, not {}",
+                storage.record
+            ));
         }
         Ok(())
     }
 
     fn story(&self, step: u64, why: &str) -> String {
-        let mut text = format!("seed {:#x}, action {step}: {why}\n\nThe last actions:\n", self.seed);
+        let mut text = format!(
+            "seed {:#x}, action {step}: {why}\n\nThe last actions:\n",
+            self.seed
+        );
         for line in &self.log {
             let _ = writeln!(text, "  {line}");
         }
         let _ = writeln!(text, "\nThe model:\n{:#?}", self.model.pvs);
         for (place, storage) in self.model.pvs.iter().map(|(p, pv)| (p, pv.storage)) {
-            let _ = writeln!(text, "{place:?}: {storage} {:?}", self.model.storages[storage]);
+            let _ = writeln!(
+                text,
+                "{place:?}: {storage} {:?}",
+                self.model.storages[storage]
+            );
         }
         for class in &self.model.classes {
-            let _ = writeln!(text, "{} {:?} {:?}", class.name, class.directory, class.entries);
+            let _ = writeln!(
+                text,
+                "{} {:?} {:?}",
+                class.name, class.directory, class.entries
+            );
         }
         let status = self.agent.as_ref().and_then(Agent::status);
         let status = status.unwrap_or_default();
@@ -308,7 +326,8 @@ impl<'s> Soak<'s> {
 
 /// What is mounted on `point`, and its size.
 pub(super) fn look(point: &Path) -> Result<(Value, u64), String> {
-    let dir = files::open_directory(point).map_err(|errno| format!("{}: {errno}", point.display()))?;
+    let dir =
+        files::open_directory(point).map_err(|errno| format!("{}: {errno}", point.display()))?;
     let identity = identity::of_mount(dir.as_fd()).map_err(|refusal| refusal.to_string())?;
     let bytes = files::filesystem_size(&dir).map_err(|errno| errno.to_string())?;
     let record = serde_json::to_value(Identity::Filesystem(identity));
