@@ -120,16 +120,14 @@ impl<'s> Soak<'s> {
             seed,
             log: VecDeque::new(),
         };
+        let mut random = Random::of_step(seed, 0);
         for bay in 0..BAYS {
             soak.insert(bay);
             if bay < FILESYSTEMS {
-                assert!(
-                    soak.format(bay, &mut Random::of_step(seed, u64::MAX)),
-                    "mkfs works"
-                );
+                assert!(soak.format(bay, &mut random), "mkfs works");
             }
         }
-        soak.start(&mut Random::of_step(seed, 0));
+        soak.start(&mut random);
         soak
     }
 
