@@ -17,7 +17,8 @@ demo: deps ## the life of a volume on this machine, no cluster needed: a minute 
 
 test: deps ## everything: unit, stand-in API server, real control plane, Pods on a real node
 	@tests/deps.sh test
-	$(CARGO) test --locked --lib --bins --examples --test it -- --skip real::
+	$(CARGO) build --locked --examples
+	$(CARGO) test --locked --lib --bins --test it -- --skip real::
 	$(CARGO) test --locked --doc
 	tests/real.sh
 
