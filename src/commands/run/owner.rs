@@ -156,7 +156,7 @@ impl Owner {
                 // Cancel-safe: a configuration that is not taken here is seen by the next call.
                 Ok(()) = self.configs.changed() => {
                     let config = Arc::clone(&self.configs.borrow_and_update());
-                    self.reconfigure(config);
+                    self.reconfigure(&config);
                 }
                 // Cancel-safe: see `Dirty::changed`.
                 () = self.dirty.changed() => {}

@@ -18,12 +18,12 @@ const FACTS_FIRST: Duration = Duration::from_millis(50);
 impl Owner {
     /// Plans by `config` from now on. Workers that run finish by the one that they began with; a wipe
     /// of a class that is gone is finished too, because its data was promised to be.
-    pub(super) fn reconfigure(&mut self, config: Arc<Config>) {
+    pub(super) fn reconfigure(&mut self, config: &Arc<Config>) {
         let now = Instant::now();
-        let old = std::mem::replace(&mut self.config, Arc::clone(&config));
-        self.report.reconfigured(&config);
+        let old = std::mem::replace(&mut self.config, Arc::clone(config));
+        self.report.reconfigured(config);
         self.tools = Arc::new(Tools {
-            config: Arc::clone(&config),
+            config: Arc::clone(config),
             ..Tools::clone(&self.tools)
         });
         let names: BTreeSet<ClassName> = config.classes.keys().cloned().collect();
