@@ -199,6 +199,12 @@ impl Owner {
             ClusterEvent::Classes(classes) => {
                 self.report.pass(Gate::Classes);
                 self.known.classes = true;
+                for name in classes
+                    .keys()
+                    .filter(|name| !self.classes.contains_key(*name))
+                {
+                    self.scan_after.remove(name);
+                }
                 self.classes = classes;
             }
             // Logged and counted where it is seen; what is known stays until there is better.

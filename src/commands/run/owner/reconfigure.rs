@@ -11,9 +11,9 @@ use crate::config::Config;
 use crate::node::watch::Dirt;
 use crate::volume::ClassName;
 
-/// A new class is looked at this much later, by when it is known whether its StorageClass exists: else
-/// it would be refused for a moment, and the refusal said.
-const FACTS_FIRST: Duration = Duration::from_millis(50);
+/// A new class is looked at when its StorageClass is heard of, or this much later: else it would be
+/// refused for a moment, and the refusal said, only because the API server has to be asked anew.
+const FACTS_FIRST: Duration = Duration::from_secs(1);
 
 impl Owner {
     /// Plans by `config` from now on. Workers that run finish by the one that they began with; a wipe
