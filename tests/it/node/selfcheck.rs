@@ -13,7 +13,7 @@ fn propagate(point: &Path, flag: MsFlags) {
 fn is_deaf(dir: &Path) -> bool {
     let fast = class("fast", dir, VolumeMode::Filesystem);
     findings([&fast]).contains(&Lack::Propagation {
-        class: fast.name.clone(),
+        class: fast.name,
         dir: dir.to_owned(),
     })
 }

@@ -237,7 +237,8 @@ impl ApiServer {
 
     /// The changes that made versions above `version`.
     pub(crate) fn changes_since(&self, version: u64) -> Vec<Change> {
-        self.shared.read(|state| state.store.since(version).to_vec())
+        self.shared
+            .read(|state| state.store.since(version).to_vec())
     }
 
     /// The changes of one object.
