@@ -22,6 +22,9 @@ pub(crate) enum Shape {
 
 const IMAGE_BYTES: u64 = 4 << 30;
 
+/// One file in so many has data, so that the image is copied soon.
+const WITH_DATA: usize = 8;
+
 pub(crate) fn measure(shape: Shape, fs_type: &str, settings: &Settings, table: &Table) {
     let files: usize = settings.choose(100_000, 300_000);
     let rounds = settings.choose(2, 4);
@@ -112,7 +115,12 @@ fn make_model(image: &Path, shape: Shape, fs_type: &str, files: usize) {
             let parent = path.parent().expect("it has one");
             fs::create_dir_all(parent).expect("the filesystem takes directories");
         }
-        fs::write(path, block).expect("the filesystem takes files");
+        let data = &block[..if number.is_multiple_of(WITH_DATA) {
+            block.len()
+        } else {
+            0
+        }];
+        fs::write(path, data).expect("the filesystem takes files");
     }
     // The mount goes before the device, and all of it is written before it is copied.
     drop(mount);

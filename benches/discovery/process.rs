@@ -44,7 +44,6 @@ impl Daemon {
             .args(["--listen-address", &address])
             .env("MY_NODE_NAME", &setup.node)
             .env("KUBECONFIG", &setup.kubeconfig)
-            .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()

@@ -94,9 +94,9 @@ async fn idle(daemon: &Daemon, seconds: u64, table: &Table) {
     let requests = daemon.requests();
     // What the question itself cost is over by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = daemon.counters();
+    let (before, events) = (daemon.counters(), uevents());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let after = daemon.counters();
+    let (after, events) = (daemon.counters(), uevents() - events);
     let requests = daemon.requests() - requests;
     let span = Duration::from_secs(seconds).as_secs_f64();
     let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64() / span * 100.0;
@@ -119,6 +119,17 @@ async fn idle(daemon: &Daemon, seconds: u64, table: &Table) {
     );
     let threads = format!("{requests}; {} threads", daemon.threads());
     table.row("  requests to the API server", &threads, "", "");
+    if events > 0 {
+        table.note(&format!(
+            "not idle: the kernel told of {events} changes of devices meanwhile"
+        ));
+    }
+}
+
+/// How many events about devices the kernel has sent, to everybody on this machine.
+fn uevents() -> u64 {
+    let number = fs::read_to_string("/sys/kernel/uevent_seqnum").unwrap_or_default();
+    number.trim().parse().unwrap_or(0)
 }
 
 /// As many PersistentVolumes of other nodes.
