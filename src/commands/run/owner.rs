@@ -69,7 +69,8 @@ pub(super) struct Owner {
     scanners: JoinSet<(Class, Scan)>,
 
     busy: HashMap<String, Job>,
-    /// Steps of the last plan that a worker has finished with; the next plan has others.
+    /// Names whose steps in the last plan are no longer to be taken: a worker has finished with them,
+    /// or something was heard since. The next plan has others.
     settled: BTreeSet<String>,
     workers: JoinSet<Done>,
     retries: Retries,
@@ -185,6 +186,7 @@ impl Owner {
                 self.report.pass(Gate::Volumes);
                 self.known.volumes = true;
                 self.volumes = list.into_iter().map(|pv| (pv.name.clone(), pv)).collect();
+                self.settled.extend(self.volumes.keys().cloned());
                 let names: Vec<String> = self.busy.keys().cloned().collect();
                 names.iter().for_each(|name| self.check_job(name));
             }
@@ -193,7 +195,7 @@ impl Owner {
                 if self.volumes.get(&name).is_some_and(|pv| pv.uid == uid) {
                     self.volumes.remove(&name);
                 }
-                self.retries.hurry(&name, Instant::now());
+                self.outdate(&name, Instant::now());
                 self.check_job(&name);
             }
             ClusterEvent::Classes(classes) => {
@@ -231,11 +233,18 @@ impl Owner {
                 return;
             }
             if known.phase != pv.phase || known.claim != pv.claim {
-                self.retries.hurry(&name, Instant::now());
+                self.outdate(&name, Instant::now());
             }
         }
         self.volumes.insert(name.clone(), pv);
         self.check_job(&name);
+    }
+
+    /// Makes what is to be done about a volume due now, but by the next plan: the last one was made
+    /// before this was known.
+    fn outdate(&mut self, name: &str, now: Instant) {
+        self.retries.hurry(name, now);
+        self.settled.insert(name.to_owned());
     }
 
     /// Stops the wipe of a volume that is no longer released to us (pitfall W-04).
@@ -302,6 +311,7 @@ impl Owner {
             let of_class = |pv: &&Pv| pv.class == class;
             for pv in self.volumes.values().filter(of_class) {
                 self.retries.hurry(&pv.name, now);
+                self.settled.insert(pv.name.clone());
             }
             self.scans.insert(class, scan);
             self.changed = true;
