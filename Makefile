@@ -12,7 +12,7 @@ help: ## list the targets
 deps: ## install what building needs (libudev, pkg-config, a C compiler), as root on Debian
 	@tests/deps.sh compile
 
-demo: deps ## the life of a volume on this machine, no cluster needed: a minute once built
+demo: deps ## the life of a volume on this machine, no cluster needed: 10 s once built
 	$(CARGO) run --locked --quiet --example demo
 
 test: deps ## everything: unit, stand-in API server, real control plane, Pods on a real node
@@ -30,9 +30,9 @@ lint: deps ## formatting, clippy, documentation, licences and sources of depende
 		{ echo "installing cargo-deny $(DENY_VERSION), about 3 minutes once"; $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION); }
 	$(CARGO) deny --log-level error check bans licenses sources
 
-bench: deps ## how fast, each figure beside its peer in the same run
+# Cargo builds the release binary for them; PROVISOR_BENCH_KUBECONFIG adds a real API server.
+bench: deps ## how fast, each figure beside its peer in the same run; BENCH=--long for the full size
 	@tests/deps.sh test
-	$(CARGO) build --locked --release
-	$(CARGO) bench --locked --benches
+	$(CARGO) bench --locked --bench discovery --bench cleaning -- $(BENCH)
 
 -include tests/cluster/cluster.mk
