@@ -85,6 +85,8 @@ pub struct Class {
     pub cleaner: Cleaner,
     /// Other nodes from which its volumes can be reached (CFG-37).
     pub selector: Vec<SelectorTerm>,
+    /// A volume that holds something already is not offered. After a wipe of ours it holds nothing.
+    pub require_empty: bool,
 }
 
 impl Class {
@@ -100,6 +102,7 @@ impl Class {
             pattern: NamePattern::default(),
             cleaner: Cleaner::Zero,
             selector: Vec::new(),
+            require_empty: false,
         }
     }
 

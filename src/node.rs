@@ -8,5 +8,6 @@ pub mod identity;
 pub mod inspect;
 pub mod kubelet;
 pub mod selfcheck;
+mod signature;
 pub mod usage;
 pub mod watch;

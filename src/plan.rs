@@ -219,6 +219,15 @@ impl<'a> Planner<'a> {
                 format!("it is the same storage as {holder}, which is offered already"),
             ));
         }
+        if let Some(contents) = &volume.contents {
+            return Err(Refusal::new(
+                Reason::ForeignSignature,
+                format!(
+                    "{contents}, and the class has requireEmpty; empty it (wipefs and blkdiscard for a \
+                     device), or take requireEmpty away to offer it as it is"
+                ),
+            ));
+        }
         let offer = Offer::new(self.node, class, facts, volume);
         if let Some(other) = self.view.volumes.get(&offer.pv) {
             return Err(Refusal::new(

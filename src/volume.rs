@@ -149,6 +149,9 @@ pub struct Volume {
     /// Mount flags that the kubelet's bind mount would drop (`nosuid`, `nodev`, `noexec`, ...), to be
     /// carried in `spec.mountOptions`. Sorted; empty for devices.
     pub mount_flags: Vec<String>,
+    /// What is on it already, in words, if its class wants only empty ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contents: Option<String>,
 }
 
 /// The outcome of inspecting one entry.

@@ -15,7 +15,7 @@ declare -A package=(
 disks="losetup unshare nsenter mkfs.ext4 mkfs.xfs sgdisk"
 case ${1:-} in
   compile) needs="cc /usr/include/stdlib.h pkg-config libudev" ;;
-  test) needs="$disks partx python3" ;;
+  test) needs="$disks partx mkfs.btrfs python3" ;;
   build) needs="flock python3 busybox" ;;
   go) needs="python3 pip" ;;
   control-plane) needs="curl openssl flock" ;;

@@ -15,8 +15,8 @@ pub(super) const TOP: [&str; 11] = [
     "provisionerNotReadyNodeTaintKey",
 ];
 
-/// Keys of a class (contract CFG-30 to CFG-37).
-pub(super) const CLASS: [&str; 8] = [
+/// Keys of a class (contract CFG-30 to CFG-37), then ours.
+pub(super) const CLASS: [&str; 9] = [
     "hostDir",
     "mountDir",
     "blockCleanerCommand",
@@ -25,6 +25,7 @@ pub(super) const CLASS: [&str; 8] = [
     "fsType",
     "namePattern",
     "selector",
+    "requireEmpty",
 ];
 
 /// The key that `name` spells, whatever its case (contract CFG-04).

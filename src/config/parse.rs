@@ -233,6 +233,7 @@ fn setting(reader: &mut Reader, class: &mut Class, field: &Field<'_>) {
             }
         }
         "selector" => class.selector = selector::read(reader, at, node).unwrap_or_default(),
+        "requireEmpty" => class.require_empty = reader.boolean(at, node).unwrap_or_default(),
         other => unreachable!("{other} is in the table of keys"),
     }
 }

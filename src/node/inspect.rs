@@ -24,9 +24,12 @@ use crate::sys::files;
 use crate::sys::mountinfo::{self, MountTable};
 use crate::volume::{DevNum, Found, Reason, Refusal, Scan};
 
+mod contents;
 mod entry;
 mod pool;
+mod system;
 
+use contents::Memo;
 use pool::Pool;
 
 /// Looks at classes. One lives as long as the daemon, because it remembers which probes still hang.
@@ -34,6 +37,7 @@ use pool::Pool;
 pub struct Inspector {
     view: Arc<KubeletView>,
     pool: Arc<Pool>,
+    memo: Arc<Memo>,
 }
 
 impl Inspector {
@@ -42,6 +46,7 @@ impl Inspector {
         Self {
             view: Arc::new(view),
             pool: Arc::new(Pool::default()),
+            memo: Arc::default(),
         }
     }
 
@@ -50,9 +55,10 @@ impl Inspector {
         let class = Arc::new(class.clone());
         let survey = {
             let (view, class) = (Arc::clone(&self.view), Arc::clone(&class));
+            let memo = Arc::clone(&self.memo);
             let key = (class.name.clone(), OsString::new());
             self.pool
-                .probe(key, move || Survey::take(&view, &class))
+                .probe(key, move || Survey::take(&view, memo, &class))
                 .await
         };
         let survey = match survey {
@@ -104,11 +110,14 @@ struct Survey {
     /// The host's table, where it is another than our own and we may see it.
     host: Option<MountTable>,
     swaps: Vec<DevNum>,
+    /// What the node itself runs from.
+    system: Vec<DevNum>,
+    memo: Arc<Memo>,
     kubelet: Option<KubeletRoot>,
 }
 
 impl Survey {
-    fn take(view: &KubeletView, class: &Class) -> Result<Self, Refusal> {
+    fn take(view: &KubeletView, memo: Arc<Memo>, class: &Class) -> Result<Self, Refusal> {
         let dir = open(&class.mount_dir)?;
         let names = names(dir.as_fd(), &class.mount_dir)?;
         let own = MountTable::read(mountinfo::OWN).map_err(|error| {
@@ -117,11 +126,14 @@ impl Survey {
                 format!("our mounts can't be read: {error}"),
             )
         })?;
+        let host = host_table();
         Ok(Self {
             dir,
             names,
+            system: system::devices(host.as_ref().unwrap_or(&own)),
+            memo,
             own,
-            host: host_table(),
+            host,
             swaps: swap_devices(),
             kubelet: view.root(),
         })

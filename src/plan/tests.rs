@@ -91,6 +91,7 @@ fn volume(entry: &str, uuid: &str) -> Found {
         capacity_bytes: 1 << 30,
         identity: identity(uuid),
         mount_flags: Vec::new(),
+        contents: None,
     })
 }
 
@@ -225,6 +226,31 @@ fn the_same_storage_is_offered_once() {
         words(&world.plan()),
         ["EntryMissing", "SameStorage", "SameStorage", "offer"]
     );
+}
+
+#[test]
+fn a_volume_that_holds_something_is_not_offered_where_that_is_asked_for() {
+    let Found::Volume(volume) = volume("vol1", "u1") else {
+        unreachable!()
+    };
+    let full = || {
+        Found::Volume(Volume {
+            contents: Some("device sdb holds xfs".into()),
+            ..volume.clone()
+        })
+    };
+    let mut world = World::new();
+    world.scan(vec![full()]);
+    assert_eq!(words(&world.plan()), ["ForeignSignature"]);
+    // Once it is offered, what it holds is the tenant's.
+    for phase in [Phase::Available, Phase::Bound] {
+        let mut world = World::new();
+        world.scan(vec![full()]);
+        assert_eq!(word(&world.step_for(Pv { phase, ..pv() })), "keep");
+    }
+    let mut world = World::new();
+    world.scan(vec![full()]);
+    assert_eq!(word(&world.step_for(released())), "Wipe { resume_at: 0 }");
 }
 
 #[test]

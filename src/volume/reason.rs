@@ -62,6 +62,8 @@ reasons! {
     ZeroSize,
     /// Somebody uses it: another mount, a holder, swap, an open descriptor, an exclusive claim.
     InUse,
+    /// It holds something already, and its class has `requireEmpty`.
+    ForeignSignature,
     /// The device has partitions.
     Partitioned,
     /// A probe did not come back in time; the entry is asked again once it does.

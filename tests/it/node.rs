@@ -1,5 +1,6 @@
 //! The kernel's side on real mounts and devices. Needs root; see `tests/runner.sh`.
 
+mod empty;
 mod inspect;
 mod selfcheck;
 mod usage;

@@ -58,7 +58,8 @@ scenarios! {
         a_kill_amid_a_gibibyte_device_leaks_nothing
         a_signal_stops_it_and_the_next_process_goes_on;
     offers:
-        what_the_pod_lacks_is_said_at_the_start;
+        what_the_pod_lacks_is_said_at_the_start
+        a_disk_with_something_on_it_waits_until_it_is_empty;
     adoption:
         upstreams_volumes_are_adopted_as_they_are;
 }

@@ -110,26 +110,30 @@ fn class() -> impl Strategy<Value = Class> {
         pattern,
         cleaner(),
         selector,
+        any::<bool>(),
     )
-        .prop_map(|(block, mode, fs_type, pattern, cleaner, selector)| Class {
-            volume_mode: if block {
-                VolumeMode::Block
-            } else {
-                VolumeMode::Filesystem
+        .prop_map(
+            |(block, mode, fs_type, pattern, cleaner, selector, require_empty)| Class {
+                volume_mode: if block {
+                    VolumeMode::Block
+                } else {
+                    VolumeMode::Filesystem
+                },
+                access_mode: mode.to_owned(),
+                fs_type,
+                pattern: NamePattern::parse(&pattern).expect("it has no brackets"),
+                cleaner,
+                selector: selector
+                    .into_iter()
+                    .map(|expressions| SelectorTerm {
+                        expressions,
+                        fields: Vec::new(),
+                    })
+                    .collect(),
+                require_empty,
+                ..Class::new(ClassName::new("unnamed"), PathBuf::new(), PathBuf::new())
             },
-            access_mode: mode.to_owned(),
-            fs_type,
-            pattern: NamePattern::parse(&pattern).expect("it has no brackets"),
-            cleaner,
-            selector: selector
-                .into_iter()
-                .map(|expressions| SelectorTerm {
-                    expressions,
-                    fields: Vec::new(),
-                })
-                .collect(),
-            ..Class::new(ClassName::new("unnamed"), PathBuf::new(), PathBuf::new())
-        })
+        )
 }
 
 fn whole() -> impl Strategy<Value = Config> {

@@ -76,6 +76,7 @@ fn class_of(class: &Class) -> Value {
         "namePattern": class.pattern.to_string(),
         "blockCleanerCommand": command,
         "selector": terms,
+        "requireEmpty": class.require_empty,
     })
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-use super::Survey;
+use super::{Survey, contents, system};
 use crate::config::Class;
 use crate::node::identity::{self, DeviceFacts};
 use crate::node::kubelet::noun;
@@ -73,10 +73,10 @@ pub(super) fn examine(
                 }
             }
         }
-        Kind::BlockDevice => device(survey, class, entry?, &stat).map(Some),
+        Kind::BlockDevice => device(survey, class, entry?, object.as_fd(), &stat).map(Some),
         Kind::Symlink => {
-            let target = match files::peek_through(survey.dir.as_fd(), raw) {
-                Ok(target) => files::stat(target.as_fd()).map_err(unreadable)?,
+            let through = match files::peek_through(survey.dir.as_fd(), raw) {
+                Ok(through) => through,
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {
                     return refuse(
                         Reason::DanglingLink,
@@ -91,8 +91,11 @@ pub(super) fn examine(
                 }
                 Err(errno) => return Err(unreadable(errno)),
             };
+            let target = files::stat(through.as_fd()).map_err(unreadable)?;
             match target.kind {
-                Kind::BlockDevice => device(survey, class, entry?, &target).map(Some),
+                Kind::BlockDevice => {
+                    device(survey, class, entry?, through.as_fd(), &target).map(Some)
+                }
                 _ if furniture => refuse(Reason::Ignored, "furniture of a directory"),
                 Kind::Directory => refuse(
                     Reason::LinkToDirectory,
@@ -158,10 +161,15 @@ fn directory(
     if capacity_bytes == 0 {
         return refuse(Reason::ZeroSize, "the filesystem says that it has no bytes");
     }
-    let identity = {
+    let (identity, contents) = {
         // Closed at the end of this block: an open descriptor makes the host's umount fail.
         let dir = files::reopen_directory(object).map_err(unreadable)?;
-        identity::of_directory(dir.as_fd(), mount)?
+        let identity = identity::of_directory(dir.as_fd(), mount)?;
+        let contents = match class.require_empty {
+            true => contents::of_directory(dir.as_fd())?,
+            false => None,
+        };
+        (identity, contents)
     };
     let is_set = |flag: &&&str| mount.options.iter().any(|o| o == **flag);
     Ok(Volume {
@@ -174,6 +182,7 @@ fn directory(
             .filter(is_set)
             .map(|f| (*f).to_owned())
             .collect(),
+        contents,
     })
 }
 
@@ -181,6 +190,7 @@ fn device(
     survey: &Survey,
     class: &Class,
     entry: EntryName,
+    object: BorrowedFd<'_>,
     stat: &Stat,
 ) -> Result<Volume, Refusal> {
     let facts = identity::of_device(stat.rdev)?;
@@ -198,18 +208,29 @@ fn device(
     if let Some(kubelet) = &survey.kubelet {
         kubelet.check(&class.host_path(&entry), stat)?;
     }
+    let contents = match class.require_empty {
+        true => contents::of_device(&survey.memo, object, &facts)?,
+        false => None,
+    };
     Ok(Volume {
         entry,
         medium: Medium::Device,
         capacity_bytes: facts.identity.size_bytes,
         identity: Identity::Device(facts.identity),
         mount_flags: Vec::new(),
+        contents,
     })
 }
 
 /// What can be seen without opening it. Whoever wipes asks more, and with a claim.
 fn check_free(survey: &Survey, facts: &DeviceFacts) -> Result<(), Refusal> {
     let name = &facts.name;
+    if system::holds(facts, &survey.system) {
+        return refuse(
+            Reason::InUse,
+            format!("device {name} holds the root filesystem of this node; it is never offered"),
+        );
+    }
     if !facts.holders.is_empty() {
         let holders = facts.holders.join(", ");
         return refuse(Reason::InUse, format!("device {name} is used by {holders}"));

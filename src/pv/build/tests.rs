@@ -38,6 +38,7 @@ fn made(settings: &str, keys: &[(&str, &str)]) -> PersistentVolume {
             device: DevNum { major: 7, minor: 1 },
             boot: "b".into(),
         }),
+        contents: None,
         mount_flags: Vec::new(),
     };
     let class = &config.classes[&ClassName::new("fast")];
