@@ -31,6 +31,7 @@ use crate::config::{self, Config, Reloader};
 use crate::node::inspect::Inspector;
 use crate::node::kubelet::KubeletView;
 use crate::node::selfcheck::{self, Lack};
+use crate::node::watch::Dirt;
 use crate::serve::{Metrics, Server};
 use crate::volume::ClassName;
 
@@ -185,12 +186,14 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
         let state = report.serving(&options.metrics_path);
         tasks.spawn(server.serve(state, background.clone()));
     }
+    let inspector = Inspector::telling(KubeletView::detect(options.node_name.as_str()), {
+        let dirty = Arc::clone(&dirty);
+        move |class| dirty.mark(Dirt::Class(class.clone()))
+    });
     let tools = Tools {
         config: Arc::clone(&config),
         volumes,
-        inspector: Arc::new(Inspector::new(KubeletView::detect(
-            options.node_name.as_str(),
-        ))),
+        inspector: Arc::new(inspector),
         metrics,
     };
     tasks.close();

@@ -22,7 +22,7 @@ use super::kubelet::{KubeletRoot, KubeletView};
 use crate::config::Class;
 use crate::sys::files;
 use crate::sys::mountinfo::{self, MountTable};
-use crate::volume::{DevNum, Found, Reason, Refusal, Scan};
+use crate::volume::{ClassName, DevNum, Found, Reason, Refusal, Scan};
 
 mod contents;
 mod entry;
@@ -43,9 +43,18 @@ pub struct Inspector {
 impl Inspector {
     /// An inspector that compares what it finds with what `view` shows.
     pub fn new(view: KubeletView) -> Self {
+        Self::telling(view, |_| {})
+    }
+
+    /// The same, which calls `answered` from a thread of its own with the class of each hung entry that
+    /// answers at last: no event of the kernel tells of that.
+    pub fn telling(
+        view: KubeletView,
+        answered: impl Fn(&ClassName) + Send + Sync + 'static,
+    ) -> Self {
         Self {
             view: Arc::new(view),
-            pool: Arc::new(Pool::default()),
+            pool: Arc::new(Pool::new(Box::new(answered))),
             memo: Arc::default(),
         }
     }

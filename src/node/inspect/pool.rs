@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -27,26 +28,36 @@ const STACK_BYTES: usize = 256 * 1024;
 /// What a probe is about: an entry of a class, or with an empty name the class's directory.
 pub(super) type Key = (ClassName, OsString);
 
+/// What is called with the class of a probe that comes back after its deadline.
+pub(super) type LateLanding = Box<dyn Fn(&ClassName) + Send + Sync>;
+
 /// The probes that run, and the places for them.
-#[derive(Debug)]
 pub(super) struct Pool {
     places: Semaphore,
     /// For each probe whose thread is alive, whether it is past its deadline.
     in_flight: Mutex<HashMap<Key, bool>>,
     landed: Notify,
+    landed_late: LateLanding,
 }
 
-impl Default for Pool {
-    fn default() -> Self {
-        Self {
-            places: Semaphore::new(AT_ONCE),
-            in_flight: Mutex::default(),
-            landed: Notify::new(),
-        }
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
     }
 }
 
 impl Pool {
+    pub(super) fn new(landed_late: LateLanding) -> Self {
+        Self {
+            places: Semaphore::new(AT_ONCE),
+            in_flight: Mutex::default(),
+            landed: Notify::new(),
+            landed_late,
+        }
+    }
+
     /// Runs `work`, or refuses because it, or an earlier one with the same key, does not come back.
     pub(super) async fn probe<T: Send + 'static>(
         self: &Arc<Self>,
@@ -144,8 +155,11 @@ struct Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.pool.in_flight().remove(&self.key);
+        let was_late = self.pool.in_flight().remove(&self.key);
         self.pool.landed.notify_waiters();
+        if was_late == Some(true) {
+            (self.pool.landed_late)(&self.key.0);
+        }
     }
 }
 
@@ -158,9 +172,13 @@ mod tests {
         (ClassName::new("c"), "entry".into())
     }
 
+    fn pool() -> Arc<Pool> {
+        Arc::new(Pool::new(Box::new(|_| {})))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_late_probe_is_refused_at_once_until_it_lands() {
-        let pool = Arc::new(Pool::default());
+        let pool = pool();
         let (release, blocked) = mpsc::channel::<()>();
         let first = pool.probe(key(), move || blocked.recv().is_err()).await;
         assert_eq!(first.unwrap_err().reason, Reason::Hung);
@@ -178,8 +196,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn only_the_landing_of_a_late_probe_is_told() {
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let pool = Arc::new(Pool::new(Box::new(move |class| {
+            let tell = tell.lock().unwrap();
+            tell.send(class.clone()).unwrap();
+        })));
+        assert_eq!(pool.probe(key(), || true).await, Ok(true));
+        assert!(told.try_recv().is_err());
+        let (release, blocked) = mpsc::channel::<()>();
+        let late = pool.probe(key(), move || blocked.recv().is_err()).await;
+        assert_eq!(late.unwrap_err().reason, Reason::Hung);
+        assert!(told.try_recv().is_err());
+        drop(release);
+        assert_eq!(told.recv_timeout(DEADLINE).unwrap(), key().0);
+    }
+
+    #[tokio::test]
     async fn an_earlier_probe_is_waited_for() {
-        let pool = Arc::new(Pool::default());
+        let pool = pool();
         let (release, blocked) = mpsc::channel::<()>();
         let first = pool.probe(key(), move || blocked.recv().is_err());
         let second = pool.probe(key(), || true);
@@ -193,7 +229,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_probe_that_panics_gives_its_key_back() {
-        let pool = Arc::new(Pool::default());
+        let pool = pool();
         let failed = pool.probe(key(), || assert_eq!(1, 2, "on purpose")).await;
         assert_eq!(failed.unwrap_err().reason, Reason::Unreadable);
         assert_eq!(pool.probe(key(), || true).await, Ok(true));
