@@ -69,6 +69,8 @@ pub(super) struct Owner {
     scanners: JoinSet<(Class, Scan)>,
 
     busy: HashMap<String, Job>,
+    /// Names of volumes that were reclaimed and are not offered again yet.
+    returning: BTreeSet<String>,
     /// Names whose steps in the last plan are no longer to be taken: a worker has finished with them,
     /// or something was heard since. The next plan has others.
     settled: BTreeSet<String>,
@@ -125,6 +127,7 @@ impl Owner {
             scan_after: HashMap::new(),
             scanners: JoinSet::new(),
             busy: HashMap::new(),
+            returning: BTreeSet::new(),
             settled: BTreeSet::new(),
             workers: JoinSet::new(),
             retries: Retries::default(),
@@ -338,6 +341,7 @@ impl Owner {
             });
             let wanted: BTreeSet<&str> = self.steps.iter().filter_map(key).collect();
             self.retries.retain(|name| wanted.contains(name));
+            self.returning.retain(|name| wanted.contains(name.as_str()));
             if self
                 .config
                 .classes
@@ -369,7 +373,12 @@ impl Owner {
                 .count()
         };
         let (mut offers, mut wipes) = (count(true), count(false));
-        for step in &self.steps {
+        // What was in use until a moment ago is likelier to be waited for than what is new: a burst of new
+        // volumes must not keep it.
+        let is_returning = |step: &&Step| key(step).is_some_and(|n| self.returning.contains(n));
+        let first = self.steps.iter().filter(is_returning);
+        let then = self.steps.iter().filter(|step| !is_returning(step));
+        for step in first.chain(then) {
             let Some(name) = key(step) else { continue };
             let taken = self.busy.contains_key(name) || self.settled.contains(name);
             if taken || !self.retries.is_due(name, now) {
@@ -405,9 +414,11 @@ impl Owner {
         match outcome {
             Outcome::Published(pv) | Outcome::Adopted(pv) => {
                 self.retries.forget(&key);
+                self.returning.remove(&key);
                 self.apply(pv);
             }
             Outcome::Reclaimed(_) | Outcome::LetGo => {
+                self.returning.insert(key.clone());
                 // The object goes when its last finalizer does, and the watch says so. Until then the
                 // step would only be asked for again.
                 if let Some(pv) = self.volumes.get(&key) {
