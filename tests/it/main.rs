@@ -16,6 +16,8 @@ mod life;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
+mod observation;
+#[cfg(test)]
 mod real;
 #[cfg(test)]
 mod reload;

@@ -3,6 +3,7 @@
 pub(crate) mod apiserver;
 pub(crate) mod daemon;
 pub(crate) mod disks;
+pub(crate) mod fuse;
 pub(crate) mod site;
 
 use std::time::Duration;

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -9,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 use provisor::config::Class;
 use provisor::node::identity;
 use provisor::node::inspect::Inspector;
@@ -17,6 +16,7 @@ use provisor::node::kubelet::KubeletView;
 use provisor::volume::{Found, Identity, Medium, Reason, Refusal, Scan, Volume, VolumeMode};
 
 use crate::support::disks::{Loop, Mounted, class, fifo, output};
+use crate::support::fuse::Mute;
 
 type Outcome = Result<Volume, Refusal>;
 
@@ -306,35 +306,13 @@ async fn a_pattern_chooses_and_names_are_sorted() {
     assert_eq!(names, ["vol1", "vol10", "vol2"]);
 }
 
-/// A FUSE filesystem whose server never answers, until the file is closed.
-fn mute_filesystem(point: &Path) -> (File, Mounted) {
-    let server = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .unwrap();
-    let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0",
-        server.as_raw_fd()
-    );
-    mount(
-        Some("mute"),
-        point,
-        Some("fuse"),
-        MsFlags::empty(),
-        Some(data.as_str()),
-    )
-    .unwrap();
-    (server, Mounted::guard(point))
-}
-
 #[tokio::test]
 async fn a_hung_entry_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let good = subdir(dir.path(), "good");
     let _good = Mounted::tmpfs(&good);
     let mute: Vec<_> = (0..10)
-        .map(|i| mute_filesystem(&subdir(dir.path(), format!("mute{i}"))))
+        .map(|i| Mute::mount(&subdir(dir.path(), format!("mute{i}"))))
         .collect();
     let inspector = Inspector::new(KubeletView::off());
     let class = class("c", dir.path(), VolumeMode::Filesystem);

@@ -193,6 +193,10 @@ impl Soak<'_> {
         if pv.is_some_and(|(_, pv)| pv.storage != id && pv.phase == "Released") {
             return no();
         }
+        // The kernel refuses the same filesystem on top of itself.
+        if self.stack(place).last() == Some(&id) {
+            return no();
+        }
         let path = self.model.path(place);
         if !mount_ext4(&self.model.bays[bay].node, &path) {
             return Err(format!("bay {bay} can't be mounted on {place:?}"));
