@@ -433,6 +433,9 @@ impl Soak<'_> {
     }
 
     fn plug_zram(&mut self, random: &mut Random) -> Done {
+        if self.zram_lock.is_none() {
+            return no();
+        }
         if self.zrams.len() < ZRAMS && random.chance(60) {
             let Some(device) = Zram::add(ZRAM_BYTES) else {
                 return no();

@@ -1,6 +1,6 @@
 //! What the soak plugs in and out: loop devices that keep their number, zram devices, mounts.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,6 +25,8 @@ pub(super) struct Bay {
     pub(super) image: PathBuf,
     pub(super) size: u64,
     pub(super) is_attached: bool,
+    /// Keeps other soaks on this machine from taking the number while nothing is attached.
+    _lock: File,
 }
 
 impl Bay {
@@ -36,16 +38,30 @@ impl Bay {
         let start = std::time::SystemTime::UNIX_EPOCH
             .elapsed()
             .map_or(0, |since| since.subsec_micros() % NUMBERS);
-        let node = (0..NUMBERS)
+        let (node, lock) = (0..NUMBERS)
             .map(|step| FIRST_NUMBER + (start + step) % NUMBERS)
-            .map(|number| PathBuf::from(format!("/dev/loop{number}")))
-            .find(|node| losetup(node, &image))
+            .find_map(|number| {
+                let node = PathBuf::from(format!("/dev/loop{number}"));
+                // The kernel makes the device when something is attached for the first time.
+                let known = lock(number);
+                if matches!(known, Some(Err(_))) || !losetup(&node, &image) {
+                    return None;
+                }
+                match known.or_else(|| lock(number)) {
+                    Some(Ok(lock)) => Some((node, lock)),
+                    _ => {
+                        losetup_detach(&node);
+                        None
+                    }
+                }
+            })
             .expect("a free loop device with a high number");
         Self {
             node,
             image,
             size,
             is_attached: true,
+            _lock: lock,
         }
     }
 
@@ -73,11 +89,7 @@ impl Bay {
     pub(super) fn detach(&mut self) {
         let backing = format!("/sys/block/{}/loop/backing_file", self.name());
         let gone = (0..TRIES * 5).any(|_| {
-            // Fails when it is gone already.
-            let _ = Command::new("losetup")
-                .arg("--detach")
-                .arg(&self.node)
-                .output();
+            losetup_detach(&self.node);
             !Path::new(&backing).exists() || pause()
         });
         assert!(gone, "{} does not get free", self.name());
@@ -112,12 +124,19 @@ impl Bay {
 
 impl Drop for Bay {
     fn drop(&mut self) {
-        // It may have been detached already.
-        let _ = Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.node)
-            .output();
+        losetup_detach(&self.node);
     }
+}
+
+/// Locks a loop device's number; none while there is no such device.
+fn lock(number: u32) -> Option<Result<File, TryLockError>> {
+    let file = File::open(format!("/sys/block/loop{number}/size")).ok()?;
+    Some(file.try_lock().map(|()| file))
+}
+
+fn losetup_detach(node: &Path) {
+    // Fails when it is detached already.
+    let _ = Command::new("losetup").arg("--detach").arg(node).output();
 }
 
 fn losetup(node: &Path, image: &Path) -> bool {
@@ -138,6 +157,23 @@ fn blank(image: &Path, size: u64) {
 }
 
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
+
+/// The right to add and remove zram devices: their numbers are the whole machine's, and a link to one
+/// that is gone must not lead to somebody else's.
+#[derive(Debug)]
+pub(super) struct ZramLock {
+    _file: File,
+}
+
+impl ZramLock {
+    /// None where the kernel has no zram, or another soak has the right.
+    pub(super) fn take() -> Option<Self> {
+        let control = format!("{ZRAM_CONTROL}/hot_remove");
+        let file = OpenOptions::new().write(true).open(control).ok()?;
+        file.try_lock().ok()?;
+        Some(Self { _file: file })
+    }
+}
 
 /// A zram device: it comes with a true `add` event and goes with a true `remove`.
 #[derive(Debug)]

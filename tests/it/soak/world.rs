@@ -14,7 +14,7 @@ use provisor::sys::mountinfo::{self, MountTable};
 use provisor::volume::Identity;
 use serde_json::Value;
 
-use super::disks::{self, Bay, Zram};
+use super::disks::{self, Bay, Zram, ZramLock};
 use super::judge::{Counts, Judge, clean, residue};
 use super::model::{Class, Directory, Id, Kind, Model};
 use super::random::Random;
@@ -67,6 +67,7 @@ pub(super) struct Soak<'s> {
     pub(super) model: Model,
     pub(super) judge: Judge,
     pub(super) zrams: Vec<Zram>,
+    pub(super) zram_lock: Option<ZramLock>,
     /// The filesystem whose directories are bound into discovery directories.
     pub(super) shared: PathBuf,
     pub(super) root: PathBuf,
@@ -113,6 +114,7 @@ impl<'s> Soak<'s> {
             model,
             judge: Judge::default(),
             zrams: Vec::new(),
+            zram_lock: ZramLock::take(),
             shared,
             root,
             tmpfs_made: 0,
