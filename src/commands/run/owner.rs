@@ -34,8 +34,11 @@ const OFFERS_AT_ONCE: usize = 16;
 /// Wipes at once. Each saturates its own disk; together they must leave CPU for the workloads.
 const WIPES_AT_ONCE: usize = 4;
 
-/// Plans are at least this far apart in a burst; the first of a burst is made at once.
-const PLAN_GAP: Duration = Duration::from_millis(10);
+/// In a burst, planning takes at most one part in this many of the time; the first plan is made at once.
+const PLAN_SHARE: u32 = 5;
+
+/// However long a plan takes, the next one is not further away.
+const PLAN_GAP_MAX: Duration = Duration::from_millis(100);
 
 /// Events of the kernel can be lost; so often everything is looked at anyway.
 const RESCAN: Duration = Duration::from_secs(300);
@@ -71,15 +74,13 @@ pub(super) struct Owner {
     busy: HashMap<String, Job>,
     /// Names of volumes that were reclaimed and are not offered again yet.
     returning: BTreeSet<String>,
-    /// Names whose steps in the last plan are no longer to be taken: a worker has finished with them,
-    /// or something was heard since. The next plan has others.
-    settled: BTreeSet<String>,
     workers: JoinSet<Done>,
     retries: Retries,
     steps: Vec<Step>,
     /// Something changed since the last plan.
     changed: bool,
-    planned: Option<Instant>,
+    /// When the next plan may be made.
+    plan_after: Instant,
     /// Something changed since the last report.
     stale: bool,
     publish_at: Option<Instant>,
@@ -128,12 +129,11 @@ impl Owner {
             scanners: JoinSet::new(),
             busy: HashMap::new(),
             returning: BTreeSet::new(),
-            settled: BTreeSet::new(),
             workers: JoinSet::new(),
             retries: Retries::default(),
             steps: Vec::new(),
             changed: true,
-            planned: None,
+            plan_after: Instant::now(),
             stale: true,
             publish_at: None,
             rescan: Instant::now() + RESCAN,
@@ -189,7 +189,6 @@ impl Owner {
                 self.report.pass(Gate::Volumes);
                 self.known.volumes = true;
                 self.volumes = list.into_iter().map(|pv| (pv.name.clone(), pv)).collect();
-                self.settled.extend(self.volumes.keys().cloned());
                 let names: Vec<String> = self.busy.keys().cloned().collect();
                 names.iter().for_each(|name| self.check_job(name));
             }
@@ -198,7 +197,7 @@ impl Owner {
                 if self.volumes.get(&name).is_some_and(|pv| pv.uid == uid) {
                     self.volumes.remove(&name);
                 }
-                self.outdate(&name, Instant::now());
+                self.retries.hurry(&name, Instant::now());
                 self.check_job(&name);
             }
             ClusterEvent::Classes(classes) => {
@@ -236,18 +235,11 @@ impl Owner {
                 return;
             }
             if known.phase != pv.phase || known.claim != pv.claim {
-                self.outdate(&name, Instant::now());
+                self.retries.hurry(&name, Instant::now());
             }
         }
         self.volumes.insert(name.clone(), pv);
         self.check_job(&name);
-    }
-
-    /// Makes what is to be done about a volume due now, but by the next plan: the last one was made
-    /// before this was known.
-    fn outdate(&mut self, name: &str, now: Instant) {
-        self.retries.hurry(name, now);
-        self.settled.insert(name.to_owned());
     }
 
     /// Stops the wipe of a volume that is no longer released to us (pitfall W-04).
@@ -314,7 +306,6 @@ impl Owner {
             let of_class = |pv: &&Pv| pv.class == class;
             for pv in self.volumes.values().filter(of_class) {
                 self.retries.hurry(&pv.name, now);
-                self.settled.insert(pv.name.clone());
             }
             self.scans.insert(class, scan);
             self.changed = true;
@@ -326,12 +317,9 @@ impl Owner {
         if !self.known.all() {
             return;
         }
-        let settled = self.planned.is_none_or(|last| now >= last + PLAN_GAP);
-        if self.changed && settled {
+        if self.changed && self.plan_after <= now {
             self.changed = false;
-            self.planned = Some(now);
             self.stale = true;
-            self.settled.clear();
             self.steps = plan(&View {
                 config: &self.config,
                 node: self.node.as_ref(),
@@ -350,8 +338,12 @@ impl Owner {
             {
                 self.report.pass(Gate::FirstPass);
             }
+            self.plan_after = now + (now.elapsed() * PLAN_SHARE).min(PLAN_GAP_MAX);
         }
-        self.start_workers(now);
+        // Only by a plan that knows all that is known: an older one may want what is wrong by now.
+        if !self.changed {
+            self.start_workers(now);
+        }
         if self.stale {
             let trouble = Trouble {
                 busy: &self.busy,
@@ -380,8 +372,7 @@ impl Owner {
         let then = self.steps.iter().filter(|step| !is_returning(step));
         for step in first.chain(then) {
             let Some(name) = key(step) else { continue };
-            let taken = self.busy.contains_key(name) || self.settled.contains(name);
-            if taken || !self.retries.is_due(name, now) {
+            if self.busy.contains_key(name) || !self.retries.is_due(name, now) {
                 continue;
             }
             let (running, limit) = match step {
@@ -407,7 +398,6 @@ impl Owner {
         let now = Instant::now();
         let Done { key, outcome } = done;
         let job = self.busy.remove(&key);
-        self.settled.insert(key.clone());
         self.changed = true;
         self.report
             .done(&key, self.volumes.get(&key), job.as_ref(), &outcome);
@@ -441,10 +431,7 @@ impl Owner {
             .filter_map(|name| self.scan_after.get(name))
             .min()
             .copied();
-        let plan = self
-            .planned
-            .filter(|_| self.changed)
-            .map(|last| last + PLAN_GAP);
+        let plan = (self.changed && self.known.all()).then_some(self.plan_after);
         [
             scan,
             plan,
