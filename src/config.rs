@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::volume::{ClassName, EntryName, VolumeMode};
 
@@ -87,6 +88,23 @@ pub struct Class {
     pub selector: Vec<SelectorTerm>,
     /// A volume that holds something already is not offered. After a wipe of ours it holds nothing.
     pub require_empty: bool,
+    /// What becomes of an Available volume whose entry is gone.
+    pub when_gone: WhenGone,
+    /// How long its entry is gone before it is withdrawn.
+    pub withdraw_after: Duration,
+}
+
+/// The default of [`Class::withdraw_after`]: longer than a node takes to bring its disks back.
+pub const WITHDRAW_AFTER: Duration = Duration::from_secs(300);
+
+/// What becomes of a volume that nobody has claimed when its entry is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenGone {
+    /// It stays: the entry is expected back.
+    #[default]
+    Keep,
+    /// Its PersistentVolume is deleted.
+    Withdraw,
 }
 
 impl Class {
@@ -103,6 +121,8 @@ impl Class {
             cleaner: Cleaner::Zero,
             selector: Vec::new(),
             require_empty: false,
+            when_gone: WhenGone::default(),
+            withdraw_after: WITHDRAW_AFTER,
         }
     }
 

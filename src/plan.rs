@@ -5,15 +5,16 @@
 //! left over is offered or refused. Acting on the steps, and when to try again, is the caller's.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
-use crate::config::{Class, Config};
+use crate::config::{Class, Config, WhenGone};
 use crate::pv::{ClassFacts, NodeFacts, Offer, Policy, Pv};
 use crate::volume::{ClassName, EntryName, Found, Identity, Reason, Refusal, Scan, Volume};
 
 mod reclaim;
 mod step;
 
-pub use step::{Adopt, Keep, LetGo, Reclaim, Refuse, Stage, Step, Subject};
+pub use step::{Adopt, Keep, LetGo, Reclaim, Refuse, Stage, Step, Subject, Withdraw};
 
 /// Everything that a decision is made from.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,9 @@ pub struct View<'a> {
     pub scans: &'a BTreeMap<ClassName, Scan>,
     /// The PersistentVolumes that carry this node's label, by name.
     pub volumes: &'a BTreeMap<String, Pv>,
+    /// For how long the entry of a PersistentVolume has been gone; one that is absent is not known to
+    /// be, or was seen a moment ago.
+    pub gone: &'a BTreeMap<String, Duration>,
 }
 
 /// Decides what to do. Deterministic: the same view gives the same steps in the same order.
@@ -151,7 +155,10 @@ impl<'a> Planner<'a> {
             return Ok(keep());
         };
         let found = self.found.get(&(&class.name, entry.as_str())).copied();
-        reclaim::decide(pv, entry, found).map(|step| step.unwrap_or_else(keep))
+        let gone_for = self.view.gone.get(&pv.name).copied();
+        let is_given_up = class.when_gone == WhenGone::Withdraw
+            && gone_for.is_some_and(|gone_for| gone_for >= class.withdraw_after);
+        reclaim::decide(pv, entry, found, is_given_up).map(|step| step.unwrap_or_else(keep))
     }
 
     /// Decides about the entries of one class that no PersistentVolume stands for.

@@ -54,6 +54,8 @@ pub async fn main(args: PlanArgs) -> anyhow::Result<()> {
         classes: &world.classes,
         scans: &scans,
         volumes: &world.volumes,
+        // A single look can't tell.
+        gone: &BTreeMap::new(),
     });
     print(&steps, args.output)
 }

@@ -36,6 +36,7 @@ use crate::serve::{Metrics, Server};
 use crate::volume::ClassName;
 
 mod dirty;
+mod gone;
 mod kernel;
 mod owner;
 mod report;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A signed duration with Go's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,13 @@ const UNITS: [(&str, f64); 8] = [
 
 /// The bound of Go's range; 2^63 is exact in both types.
 const MAX_NANOS: f64 = 9_223_372_036_854_775_808.0;
+
+impl GoDuration {
+    /// As a time that can be waited for; `None` when it is negative.
+    pub fn wait(self) -> Option<Duration> {
+        u64::try_from(self.nanos).ok().map(Duration::from_nanos)
+    }
+}
 
 impl FromStr for GoDuration {
     type Err = String;

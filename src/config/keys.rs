@@ -16,7 +16,7 @@ pub(super) const TOP: [&str; 11] = [
 ];
 
 /// Keys of a class (contract CFG-30 to CFG-37), then ours.
-pub(super) const CLASS: [&str; 9] = [
+pub(super) const CLASS: [&str; 11] = [
     "hostDir",
     "mountDir",
     "blockCleanerCommand",
@@ -26,6 +26,8 @@ pub(super) const CLASS: [&str; 9] = [
     "namePattern",
     "selector",
     "requireEmpty",
+    "whenGone",
+    "withdrawAfter",
 ];
 
 /// The key that `name` spells, whatever its case (contract CFG-04).

@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use super::read::{Field, Place, Reader};
 use super::settle::Draft;
 use super::yaml::{self, Node};
-use super::{Class, Cleaner, Config, NamePattern, keys, selector, syntax, toleration};
+use super::{
+    Class, Cleaner, Config, GoDuration, NamePattern, WhenGone, keys, selector, syntax, toleration,
+};
 use crate::volume::ClassName;
 
 /// The access modes of the Kubernetes API; the first is upstream's default.
@@ -234,8 +237,31 @@ fn setting(reader: &mut Reader, class: &mut Class, field: &Field<'_>) {
         }
         "selector" => class.selector = selector::read(reader, at, node).unwrap_or_default(),
         "requireEmpty" => class.require_empty = reader.boolean(at, node).unwrap_or_default(),
+        "whenGone" => {
+            class.when_gone = reader.parsed(at, node, when_gone).unwrap_or_default();
+        }
+        "withdrawAfter" => {
+            if let Some(after) = reader.parsed(at, node, wait) {
+                class.withdraw_after = after;
+            }
+        }
         other => unreachable!("{other} is in the table of keys"),
     }
+}
+
+fn when_gone(text: &str) -> Result<WhenGone, String> {
+    match text {
+        "keep" => Ok(WhenGone::Keep),
+        "withdraw" => Ok(WhenGone::Withdraw),
+        other => Err(format!("{other:?} is neither keep nor withdraw")),
+    }
+}
+
+/// A duration that can be waited for.
+fn wait(text: &str) -> Result<Duration, String> {
+    text.parse::<GoDuration>()?
+        .wait()
+        .ok_or_else(|| format!("{text:?} is negative"))
 }
 
 /// An absolute path, made normal.

@@ -1,6 +1,6 @@
 //! What becomes of a PersistentVolume of our own, by its phase, its policy and what its entry is now.
 
-use super::{Adopt, LetGo, Reclaim, Stage, Step, Subject};
+use super::{Adopt, LetGo, Reclaim, Stage, Step, Subject, Withdraw};
 use crate::pv::{CleaningState, Phase, Policy, Pv};
 use crate::volume::{EntryName, Found, Identity, Likeness, Reason, Refusal};
 
@@ -10,12 +10,14 @@ pub(super) fn is_due(pv: &Pv) -> bool {
     (released && pv.policy == Policy::Delete) || (pv.deleting && pv.is_protected())
 }
 
-/// Decides about a volume whose class's directory was read; `found` is what its entry is now. `None`
-/// means that all is well.
+/// Decides about a volume whose class's directory was read; `found` is what its entry is now, and when
+/// it is nothing, `is_given_up` says that it was so for as long as the class waits. `None` means that
+/// all is well.
 pub(super) fn decide(
     pv: &Pv,
     entry: &EntryName,
     found: Option<&Found>,
+    is_given_up: bool,
 ) -> Result<Option<Step>, Refusal> {
     match (pv.phase, pv.deleting) {
         (Phase::Released, _) => released(pv, entry, found),
@@ -24,7 +26,9 @@ pub(super) fn decide(
             entry,
             "it was deleted and nobody had claimed it",
         ))),
-        (Phase::Available | Phase::Pending | Phase::Bound, false) => offered(pv, entry, found),
+        (Phase::Available | Phase::Pending | Phase::Bound, false) => {
+            offered(pv, entry, found, is_given_up)
+        }
         (Phase::Failed, _) => Err(Refusal::new(
             Reason::NotReleased,
             "the PV controller set its phase to Failed; it is wiped only once it is Released",
@@ -89,9 +93,20 @@ fn wipe(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Step, Refus
 }
 
 /// A volume that is free or in use: is it still there, and does it carry what protects it?
-fn offered(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Option<Step>, Refusal> {
-    if let Some(recorded) = &pv.identity {
-        present(recorded, found)?;
+fn offered(
+    pv: &Pv,
+    entry: &EntryName,
+    found: Option<&Found>,
+    is_given_up: bool,
+) -> Result<Option<Step>, Refusal> {
+    if let Some(recorded) = &pv.identity
+        && let Err(refusal) = present(recorded, found)
+    {
+        let is_another = matches!(found, Some(Found::Volume(_)));
+        return match is_free(pv) && (is_another || is_given_up) {
+            true => Ok(Some(withdraw(pv, entry, refusal.detail))),
+            false => Err(refusal),
+        };
     }
     let Some(Found::Volume(volume)) = found else {
         return Ok(None);
@@ -107,6 +122,12 @@ fn offered(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Option<S
             .clone()
             .unwrap_or_else(|| volume.identity.clone()),
     })))
+}
+
+/// Whether nobody has claimed it or is about to. A claim that comes after this look changes the object,
+/// and with it fails what was decided.
+fn is_free(pv: &Pv) -> bool {
+    pv.phase == Phase::Available && pv.claim.is_none() && !pv.deleting
 }
 
 /// Whether the entry is still what was recorded, as far as a look from outside tells. A volume in use
@@ -152,6 +173,17 @@ fn let_go(pv: &Pv, entry: &EntryName, why: &'static str) -> Step {
     Step::LetGo(LetGo {
         subject: Subject::volume(pv, Some(entry)),
         pv: pv.name.clone(),
+        why,
+    })
+}
+
+/// A volume that never had a tenant, and whose offer is for something that is not there. What is there
+/// instead is offered once the name is free.
+fn withdraw(pv: &Pv, entry: &EntryName, why: String) -> Step {
+    Step::Withdraw(Withdraw {
+        subject: Subject::volume(pv, Some(entry)),
+        pv: pv.name.clone(),
+        uid: pv.uid.clone(),
         why,
     })
 }

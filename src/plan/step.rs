@@ -75,6 +75,8 @@ pub enum Step {
     Reclaim(Reclaim),
     /// Let a PersistentVolume go that somebody deleted and that needs no wipe.
     LetGo(LetGo),
+    /// Delete a PersistentVolume that nobody has claimed and that stands for nothing any more.
+    Withdraw(Withdraw),
     /// All is as it should be.
     Keep(Keep),
     /// Nothing can be done, and why.
@@ -140,6 +142,20 @@ pub struct LetGo {
     pub why: &'static str,
 }
 
+/// See [`Step::Withdraw`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Withdraw {
+    /// The volume.
+    pub subject: Subject,
+    /// The name of its PersistentVolume.
+    pub pv: String,
+    /// Its UID: the decision holds for this object alone.
+    pub uid: String,
+    /// Why it stands for nothing any more.
+    pub why: String,
+}
+
 /// See [`Step::Keep`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -182,6 +198,7 @@ impl Step {
             Self::Adopt(step) => step.subject.clone(),
             Self::Reclaim(step) => step.subject.clone(),
             Self::LetGo(step) => step.subject.clone(),
+            Self::Withdraw(step) => step.subject.clone(),
             Self::Keep(step) => step.subject.clone(),
             Self::Refuse(step) => step.subject.clone(),
         }
@@ -209,6 +226,7 @@ impl fmt::Display for Step {
                 Stage::Delete => write!(f, "delete   {subject}  {}, whose wipe is proven", r.pv),
             },
             Self::LetGo(l) => write!(f, "let go   {subject}  {}: {}", l.pv, l.why),
+            Self::Withdraw(w) => write!(f, "withdraw {subject}  {}: {}", w.pv, w.why),
             Self::Keep(k) => {
                 write!(
                     f,

@@ -13,6 +13,7 @@ struct World {
     classes: BTreeMap<ClassName, ClassFacts>,
     scans: BTreeMap<ClassName, Scan>,
     volumes: BTreeMap<String, Pv>,
+    gone: BTreeMap<String, Duration>,
 }
 
 impl World {
@@ -34,6 +35,7 @@ impl World {
             classes: BTreeMap::from([(fast.clone(), facts)]),
             scans: BTreeMap::from([(fast, Scan::Entries(vec![volume("vol1", "u1")]))]),
             volumes: BTreeMap::new(),
+            gone: BTreeMap::new(),
         }
     }
 
@@ -44,6 +46,7 @@ impl World {
             classes: &self.classes,
             scans: &self.scans,
             volumes: &self.volumes,
+            gone: &self.gone,
         })
     }
 
@@ -145,6 +148,7 @@ fn word(step: &Step) -> String {
         Step::Adopt(_) => "adopt".into(),
         Step::Reclaim(r) => format!("{:?}", r.stage),
         Step::LetGo(_) => "let go".into(),
+        Step::Withdraw(_) => "withdraw".into(),
         Step::Keep(_) => "keep".into(),
         Step::Refuse(r) => r.refusal.reason.to_string(),
     }
@@ -176,6 +180,7 @@ fn nothing_happens_before_the_node_is_known() {
         classes: &world.classes,
         scans: &world.scans,
         volumes: &world.volumes,
+        gone: &world.gone,
     };
     assert_eq!(words(&plan(&view)), ["NodeUnknown"]);
 }
@@ -274,7 +279,23 @@ fn a_name_that_another_volume_of_ours_has_is_refused() {
 #[case::unlabelled(Pv { node_label: None, ..released() }, "NotOurs")]
 #[case::unprotected(Pv { finalizers: vec![], ..pv() }, "adopt")]
 #[case::unrecorded(Pv { identity: None, ..pv() }, "adopt")]
-#[case::swapped(Pv { identity: Some(identity("u9")), ..pv() }, "EntryReplaced")]
+#[case::swapped(Pv { identity: Some(identity("u9")), ..pv() }, "withdraw")]
+#[case::swapped_retained(
+    Pv { identity: Some(identity("u9")), policy: Policy::Retain, ..pv() },
+    "withdraw"
+)]
+#[case::swapped_pending(
+    Pv { identity: Some(identity("u9")), phase: Phase::Pending, ..pv() },
+    "EntryReplaced"
+)]
+#[case::swapped_claimed(
+    Pv { identity: Some(identity("u9")), claim: released().claim, ..pv() },
+    "EntryReplaced"
+)]
+#[case::swapped_bound(
+    Pv { identity: Some(identity("u9")), phase: Phase::Bound, ..pv() },
+    "EntryReplaced"
+)]
 #[case::released(released(), "Wipe { resume_at: 0 }")]
 #[case::retained(Pv { policy: Policy::Retain, ..released() }, "keep")]
 #[case::recycled(Pv { policy: Policy::Other, ..released() }, "PolicyUnsupported")]
@@ -325,6 +346,47 @@ fn a_released_volume_is_wiped_only_if_it_is_there(#[case] found: Vec<Found>, #[c
     let mut world = World::new();
     world.scan(found);
     assert_eq!(word(&world.step_for(released())), want);
+}
+
+/// A class that waits for a minute, and an entry that has been gone for so long.
+#[rstest]
+#[case::kept("keep", vec![], 600, pv(), "EntryMissing")]
+#[case::early("withdraw", vec![], 59, pv(), "EntryMissing")]
+#[case::gone("withdraw", vec![], 60, pv(), "withdraw")]
+#[case::unmounted("withdraw", vec![refused("vol1", Reason::NotMounted)], 60, pv(), "withdraw")]
+#[case::a_file("withdraw", vec![refused("vol1", Reason::NotAVolume)], 60, pv(), "withdraw")]
+#[case::hung("withdraw", vec![refused("vol1", Reason::Hung)], 60, pv(), "keep")]
+#[case::back("withdraw", vec![volume("vol1", "u1")], 60, pv(), "keep")]
+#[case::claimed(
+    "withdraw", vec![], 60, Pv { claim: released().claim, ..pv() }, "EntryMissing"
+)]
+#[case::bound("withdraw", vec![], 60, Pv { phase: Phase::Bound, ..pv() }, "EntryMissing")]
+#[case::released("withdraw", vec![], 60, released(), "EntryMissing")]
+fn only_a_free_volume_is_withdrawn_and_only_after_its_time(
+    #[case] when_gone: &str,
+    #[case] found: Vec<Found>,
+    #[case] gone_secs: u64,
+    #[case] pv: Pv,
+    #[case] want: &str,
+) {
+    let mut world = World::new();
+    let text = format!(
+        "fast: {{hostDir: /mnt/fast, mountDir: /mnt/fast, whenGone: {when_gone}, withdrawAfter: 1m}}"
+    );
+    world.config = parse(&BTreeMap::from([("storageClassMap".into(), text)]));
+    world.scan(found);
+    world
+        .gone
+        .insert(pv.name.clone(), Duration::from_secs(gone_secs));
+    assert_eq!(word(&world.step_for(pv)), want);
+}
+
+#[test]
+fn an_unknown_directory_withdraws_nothing() {
+    let mut world = World::new();
+    world.scans.clear();
+    world.gone.insert(pv().name, Duration::from_secs(1 << 30));
+    assert_eq!(word(&world.step_for(pv())), "keep");
 }
 
 #[test]
@@ -389,9 +451,12 @@ fn a_retained_volume_whose_disk_was_taken_away_is_let_go() {
     assert_eq!(word(&world.step_for(pv)), "let go");
 }
 
-#[test]
-fn a_rebooted_node_without_lasting_identity_wipes_nothing() {
-    let mut world = World::new();
+/// Nobody has ever had the free one, so a new offer for whatever is there now takes nothing from anybody.
+#[rstest]
+#[case::released(released(), "IdentityUnknown")]
+#[case::bound(Pv { phase: Phase::Bound, ..pv() }, "IdentityUnknown")]
+#[case::free(pv(), "withdraw")]
+fn a_rebooted_node_without_lasting_identity_wipes_nothing(#[case] pv: Pv, #[case] want: &str) {
     let anonymous = |boot: &str| {
         let Identity::Filesystem(fs) = identity("") else {
             unreachable!()
@@ -405,15 +470,13 @@ fn a_rebooted_node_without_lasting_identity_wipes_nothing() {
     let Found::Volume(now) = volume("vol1", "") else {
         unreachable!()
     };
+    let mut world = World::new();
     world.scan(vec![Found::Volume(Volume {
         identity: anonymous("b2"),
         ..now
     })]);
-    let pv = Pv {
-        identity: Some(anonymous("b1")),
-        ..released()
-    };
-    assert_eq!(word(&world.step_for(pv)), "IdentityUnknown");
+    let identity = Some(anonymous("b1"));
+    assert_eq!(word(&world.step_for(Pv { identity, ..pv })), want);
 }
 
 #[test]

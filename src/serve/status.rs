@@ -89,7 +89,7 @@ pub enum Outcome {
     Offered,
     /// Its PersistentVolume is in use or retained, so that it is left alone.
     Kept,
-    /// It is released and on its way back.
+    /// It is released or withdrawn, and on its way back.
     Reclaiming,
     /// It is not offered or not reclaimed, for a reason.
     Refused,

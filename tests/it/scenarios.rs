@@ -59,7 +59,9 @@ scenarios! {
         a_signal_stops_it_and_the_next_process_goes_on;
     offers:
         what_the_pod_lacks_is_said_at_the_start
-        a_disk_with_something_on_it_waits_until_it_is_empty;
+        a_disk_with_something_on_it_waits_until_it_is_empty
+        a_free_volume_that_was_replaced_is_offered_anew
+        a_free_volume_that_is_gone_is_kept_or_withdrawn;
     adoption:
         upstreams_volumes_are_adopted_as_they_are;
 }

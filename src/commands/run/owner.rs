@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::dirty::Dirty;
+use super::gone::Gone;
 use super::report::{Report, Trouble};
 use super::retry::Retries;
 use super::work::{self, Done, Job, Outcome, Tools};
@@ -65,6 +66,7 @@ pub(super) struct Owner {
     classes: BTreeMap<ClassName, ClassFacts>,
     volumes: BTreeMap<String, Pv>,
     scans: BTreeMap<ClassName, Scan>,
+    gone: Gone,
 
     waiting: BTreeSet<ClassName>,
     scanning: BTreeMap<ClassName, Instant>,
@@ -123,6 +125,7 @@ impl Owner {
             classes: BTreeMap::new(),
             volumes: BTreeMap::new(),
             scans: BTreeMap::new(),
+            gone: Gone::default(),
             waiting: BTreeSet::new(),
             scanning: BTreeMap::new(),
             scan_after: HashMap::new(),
@@ -317,6 +320,7 @@ impl Owner {
         if !self.known.all() {
             return;
         }
+        self.changed |= self.gone.is_due(now);
         if self.changed && self.plan_after <= now {
             self.changed = false;
             self.stale = true;
@@ -326,7 +330,10 @@ impl Owner {
                 classes: &self.classes,
                 scans: &self.scans,
                 volumes: &self.volumes,
+                gone: &self.gone.durations(now),
             });
+            self.gone
+                .observe(&self.steps, &self.volumes, &self.config, now);
             let wanted: BTreeSet<&str> = self.steps.iter().filter_map(key).collect();
             self.retries.retain(|name| wanted.contains(name));
             self.returning.retain(|name| wanted.contains(name.as_str()));
@@ -407,7 +414,7 @@ impl Owner {
                 self.returning.remove(&key);
                 self.apply(pv);
             }
-            Outcome::Reclaimed(_) | Outcome::LetGo => {
+            Outcome::Reclaimed(_) | Outcome::LetGo | Outcome::Withdrawn(_) => {
                 self.returning.insert(key.clone());
                 // The object goes when its last finalizer does, and the watch says so. Until then the
                 // step would only be asked for again.
@@ -436,6 +443,7 @@ impl Owner {
             scan,
             plan,
             self.publish_at,
+            self.gone.due(),
             self.retries.next(now),
             Some(self.rescan),
         ]
@@ -465,6 +473,7 @@ fn key(step: &Step) -> Option<&str> {
         Step::Adopt(adopt) => Some(&adopt.pv),
         Step::Reclaim(reclaim) => Some(&reclaim.pv),
         Step::LetGo(let_go) => Some(&let_go.pv),
+        Step::Withdraw(withdraw) => Some(&withdraw.pv),
         Step::Keep(_) | Step::Refuse(_) => None,
     }
 }

@@ -165,6 +165,11 @@ impl Report {
             }
             Ended::Reclaimed(wiped) => self.reclaimed(key, pv, wiped.as_ref()),
             Ended::LetGo => info!(pv = key, "let go"),
+            Ended::Withdrawn(step) => {
+                info!(pv = key, "withdrawn: {}", step.why);
+                self.events
+                    .pv(key, &step.uid, EventKind::Normal, "Withdrawn", &step.why);
+            }
             Ended::Failed(refusal) => {
                 if matches!(job, Some(Job::Reclaim { .. })) {
                     self.metrics
@@ -315,6 +320,7 @@ fn refusal_of<'a>(step: &'a Step, trouble: Trouble<'a>) -> Option<&'a Refusal> {
         Step::Adopt(adopt) => trouble.retries.refusal(&adopt.pv),
         Step::Reclaim(reclaim) => trouble.retries.refusal(&reclaim.pv),
         Step::LetGo(let_go) => trouble.retries.refusal(&let_go.pv),
+        Step::Withdraw(withdraw) => trouble.retries.refusal(&withdraw.pv),
     }
 }
 
@@ -328,7 +334,7 @@ fn entry_of(
     let pv = subject.pv.as_ref().and_then(|name| volumes.get(name));
     let outcome = match (step, pv.map(|pv| pv.phase)) {
         _ if refusal.is_some() => Outcome::Refused,
-        (Step::Reclaim(_) | Step::LetGo(_), _) => Outcome::Reclaiming,
+        (Step::Reclaim(_) | Step::LetGo(_) | Step::Withdraw(_), _) => Outcome::Reclaiming,
         (Step::Offer(_), _) | (_, Some(Phase::Available | Phase::Pending)) => Outcome::Offered,
         _ => Outcome::Kept,
     };

@@ -17,7 +17,7 @@ use crate::clean::{self, Control, Live, Progress, Proof, Request};
 use crate::cluster::{ApiError, Created, Volumes};
 use crate::config::{Class, Config};
 use crate::node::inspect::Inspector;
-use crate::plan::{Adopt, Reclaim, Stage, Step};
+use crate::plan::{Adopt, Reclaim, Stage, Step, Withdraw};
 use crate::pv::{Cleaning, CleaningState, NodeFacts, Offer, Phase, Pv, manifest, node_label};
 use crate::serve::Metrics;
 use crate::volume::{Reason, Refusal};
@@ -84,6 +84,7 @@ pub(super) enum Outcome {
     Adopted(Pv),
     Reclaimed(Option<Wiped>),
     LetGo,
+    Withdrawn(Withdraw),
     Failed(Refusal),
 }
 
@@ -132,6 +133,11 @@ pub(super) fn start(
         Step::LetGo(step) => {
             let pv = volumes.get(&step.pv)?.clone();
             run(&step.pv, Box::pin(let_go(tools, pv)));
+            Some(Job::Call)
+        }
+        Step::Withdraw(step) => {
+            let pv = volumes.get(&step.pv)?.clone();
+            run(&step.pv, Box::pin(withdraw(tools, pv, step.clone())));
             Some(Job::Call)
         }
         Step::Reclaim(step) => {
@@ -234,6 +240,40 @@ async fn let_go(tools: Arc<Tools>, pv: Pv) -> Result<Outcome, Refusal> {
         Ok(()) => Ok(Outcome::LetGo),
         Err(error) => Err(api("let go of", &pv.name, &error)),
     }
+}
+
+/// Deletes the very object that was decided about, and only then ends our protection of it: a claim that
+/// was quicker makes the deletion fail, and none can bind an object that is being deleted. A process that
+/// is killed in between is followed by one that lets go of it.
+async fn withdraw(tools: Arc<Tools>, pv: Pv, step: Withdraw) -> Result<Outcome, Refusal> {
+    let volumes = &tools.volumes;
+    if pv.uid != step.uid {
+        return Err(Refusal::new(
+            Reason::PvReplaced,
+            "another PersistentVolume has its name now",
+        ));
+    }
+    volumes
+        .delete(&pv.name, &pv.uid, &pv.resource_version)
+        .await
+        .map_err(|error| api("withdraw", &pv.name, &error))?;
+    let left = volumes
+        .get(&pv.name)
+        .await
+        .map_err(|error| api("read", &pv.name, &error))?;
+    if let Some(left) = left.filter(|left| left.uid == pv.uid && left.is_protected()) {
+        if !left.deleting || left.phase != Phase::Available || left.claim.is_some() {
+            return Err(Refusal::new(
+                Reason::ClaimChanged,
+                format!("the PersistentVolume is {:?} now", left.phase),
+            ));
+        }
+        volumes
+            .let_go(&left)
+            .await
+            .map_err(|error| api("let go of", &pv.name, &error))?;
+    }
+    Ok(Outcome::Withdrawn(step))
 }
 
 /// A failed call as a refusal.

@@ -110,10 +110,10 @@ fn class() -> impl Strategy<Value = Class> {
         pattern,
         cleaner(),
         selector,
-        any::<bool>(),
+        (any::<bool>(), any::<bool>(), 0..100_000_u64),
     )
         .prop_map(
-            |(block, mode, fs_type, pattern, cleaner, selector, require_empty)| Class {
+            |(block, mode, fs_type, pattern, cleaner, selector, ours)| Class {
                 volume_mode: if block {
                     VolumeMode::Block
                 } else {
@@ -130,7 +130,13 @@ fn class() -> impl Strategy<Value = Class> {
                         fields: Vec::new(),
                     })
                     .collect(),
-                require_empty,
+                require_empty: ours.0,
+                when_gone: if ours.1 {
+                    WhenGone::Withdraw
+                } else {
+                    WhenGone::Keep
+                },
+                withdraw_after: Duration::from_secs(ours.2),
                 ..Class::new(ClassName::new("unnamed"), PathBuf::new(), PathBuf::new())
             },
         )

@@ -77,6 +77,11 @@ fn class_of(class: &Class) -> Value {
         "blockCleanerCommand": command,
         "selector": terms,
         "requireEmpty": class.require_empty,
+        "whenGone": match class.when_gone {
+            WhenGone::Keep => "keep",
+            WhenGone::Withdraw => "withdraw",
+        },
+        "withdrawAfter": format!("{}s", class.withdraw_after.as_secs()),
     })
 }
 
