@@ -19,8 +19,9 @@ use crate::volume::{ClassName, Reason, Refusal};
 /// Probes at a time. Local disks answer in microseconds, so this is not for speed: it lets the others
 /// go on while some wait for their deadline.
 const AT_ONCE: usize = 8;
-/// How long a probe may take. A sleeping disk needs no longer for what is asked (nothing here reads
-/// from it), and a start-up with eight dead mounts is still done in time for a readiness probe.
+/// How long a probe may take. A sleeping disk needs no longer for what is asked: it is read only where
+/// `requireEmpty` says so, and what a late probe has read is known to the next one. A start-up with eight
+/// dead mounts is still done in time for a readiness probe.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Stack of a probe's thread: paths and a few buffers.
 const STACK_BYTES: usize = 256 * 1024;
