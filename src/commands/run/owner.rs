@@ -25,7 +25,7 @@ use crate::node::watch::Dirt;
 use crate::plan::{Step, View, plan};
 use crate::pv::{ClassFacts, NodeFacts, Phase, Pv};
 use crate::serve::Gate;
-use crate::volume::{ClassName, Scan};
+use crate::volume::{ClassName, Reason, Scan};
 
 mod reconfigure;
 
@@ -422,6 +422,12 @@ impl Owner {
                     self.dirty.mark(Dirt::Class(pv.class.clone()));
                     self.retries.hold(&key, now);
                 }
+            }
+            // Somebody was quicker; the watch is about to say so.
+            Outcome::Failed(refusal)
+                if matches!(refusal.reason, Reason::PvGone | Reason::PvReplaced) =>
+            {
+                self.retries.hold(&key, now);
             }
             Outcome::Failed(refusal) => {
                 self.retries.failed(&key, refusal, now);

@@ -171,7 +171,8 @@ impl Report {
                     .pv(key, &step.uid, EventKind::Normal, "Withdrawn", &step.why);
             }
             Ended::Failed(refusal) => {
-                if matches!(job, Some(Job::Reclaim { .. })) {
+                let was_quicker = matches!(refusal.reason, Reason::PvGone | Reason::PvReplaced);
+                if matches!(job, Some(Job::Reclaim { .. })) && !was_quicker {
                     self.metrics
                         .delete_failed(pv.map(|pv| pv.mode), CleanType::Process);
                     self.metrics.wipe_failed(bytes);

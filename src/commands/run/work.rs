@@ -257,21 +257,26 @@ async fn withdraw(tools: Arc<Tools>, pv: Pv, step: Withdraw) -> Result<Outcome, 
         .delete(&pv.name, &pv.uid, &pv.resource_version)
         .await
         .map_err(|error| api("withdraw", &pv.name, &error))?;
-    let left = volumes
-        .get(&pv.name)
-        .await
-        .map_err(|error| api("read", &pv.name, &error))?;
-    if let Some(left) = left.filter(|left| left.uid == pv.uid && left.is_protected()) {
+    // It is on its way out; others take their finalizers off it at the same time.
+    for _ in 0..CONFLICTS {
+        let left = volumes
+            .get(&pv.name)
+            .await
+            .map_err(|error| api("read", &pv.name, &error))?;
+        let Some(left) = left.filter(|left| left.uid == pv.uid && left.is_protected()) else {
+            break;
+        };
         if !left.deleting || left.phase != Phase::Available || left.claim.is_some() {
             return Err(Refusal::new(
                 Reason::ClaimChanged,
                 format!("the PersistentVolume is {:?} now", left.phase),
             ));
         }
-        volumes
-            .let_go(&left)
-            .await
-            .map_err(|error| api("let go of", &pv.name, &error))?;
+        match volumes.let_go(&left).await {
+            Err(ApiError::Conflict(_)) => {}
+            Err(error) => return Err(api("let go of", &pv.name, &error)),
+            Ok(()) => break,
+        }
     }
     Ok(Outcome::Withdrawn(step))
 }
