@@ -22,7 +22,7 @@ use super::kubelet::{KubeletRoot, KubeletView};
 use crate::config::Class;
 use crate::sys::files;
 use crate::sys::mountinfo::{self, MountTable};
-use crate::volume::{ClassName, DevNum, Found, Reason, Refusal, Scan};
+use crate::volume::{ClassName, DevNum, Found, Reason, Refusal, Scan, Volume};
 
 mod contents;
 mod entry;
@@ -74,39 +74,30 @@ impl Inspector {
             Ok(Ok(survey)) => Arc::new(survey),
             Ok(Err(refusal)) | Err(refusal) => return Scan::Refused(refusal),
         };
-        let probes = survey.names.iter().filter_map(|name| {
-            let raw = name.as_os_str();
-            match raw.to_str() {
-                Some(text) if !class.pattern.matches(text) => None,
-                _ => Some(self.look(&class, &survey, name.clone())),
-            }
-        });
-        let found = futures::future::join_all(probes).await;
-        Scan::Entries(found.into_iter().flatten().collect())
-    }
-
-    /// Looks at one entry; `None` when it has gone in the meantime.
-    async fn look(
-        &self,
-        class: &Arc<Class>,
-        survey: &Arc<Survey>,
-        name: OsString,
-    ) -> Option<Found> {
-        let outcome = {
-            let (class, survey) = (Arc::clone(class), Arc::clone(survey));
-            let (key, name) = ((class.name.clone(), name.clone()), name.clone());
-            self.pool
-                .probe(key, move || entry::examine(&survey, &class, &name))
-                .await
+        let is_looked_at = |name: &&OsString| match name.to_str() {
+            Some(text) => class.pattern.matches(text),
+            None => true,
         };
-        match outcome.and_then(|result| result) {
-            Ok(Some(volume)) => Some(Found::Volume(volume)),
-            Ok(None) => None,
-            Err(refusal) => Some(Found::Refused {
-                entry: identity::printable(Path::new(&name)),
-                refusal,
-            }),
-        }
+        let names = survey.names.iter().filter(is_looked_at).cloned().collect();
+        let look = {
+            let class = Arc::clone(&class);
+            move |name: &OsString| entry::examine(&survey, &class, name)
+        };
+        let found = self.pool.walk(&class.name, names, look).await;
+        Scan::Entries(found.into_iter().filter_map(told).collect())
+    }
+}
+
+/// What is told of an entry; nothing when it has gone in the meantime.
+fn told(
+    (name, outcome): (OsString, Result<Result<Option<Volume>, Refusal>, Refusal>),
+) -> Option<Found> {
+    match outcome.and_then(|result| result) {
+        Ok(volume) => volume.map(Found::Volume),
+        Err(refusal) => Some(Found::Refused {
+            entry: identity::printable(Path::new(&name)),
+            refusal,
+        }),
     }
 }
 

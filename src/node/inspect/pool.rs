@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::volume::{ClassName, Reason, Refusal};
@@ -19,6 +20,8 @@ use crate::volume::{ClassName, Reason, Refusal};
 /// Probes at a time. Local disks answer in microseconds, so this is not for speed: it lets the others
 /// go on while some wait for their deadline.
 const AT_ONCE: usize = 8;
+/// Threads of a walk after an entry did not answer.
+const AFTER_TROUBLE: usize = 16;
 /// How long a probe may take. A sleeping disk needs no longer for what is asked: it is read only where
 /// `requireEmpty` says so, and what a late probe has read is known to the next one. A start-up with eight
 /// dead mounts is still done in time for a readiness probe.
@@ -91,8 +94,7 @@ impl Pool {
                 let _ = send.send(outcome);
             });
         if let Err(error) = spawned {
-            let detail = format!("no thread could be started to look at it: {error}");
-            return Err(Refusal::new(Reason::Unreadable, detail));
+            return Err(no_thread(&error));
         }
         match timeout(DEADLINE, receive).await {
             Ok(Ok(outcome)) => Ok(outcome),
@@ -102,6 +104,73 @@ impl Pool {
                 Err(hung())
             }
         }
+    }
+
+    /// Runs `work` for each of `names`, entries of `class`, one after the other on a thread of its own; the
+    /// outcomes come in the order of the names. What does not come back in time is refused, and another
+    /// thread goes on with the rest. One walk of a class at a time: what somebody else has in hand counts
+    /// as not answering.
+    pub(super) async fn walk<T: Send + 'static>(
+        self: &Arc<Self>,
+        class: &ClassName,
+        names: Vec<OsString>,
+        work: impl Fn(&OsString) -> T + Send + Sync + 'static,
+    ) -> Vec<(OsString, Result<T, Refusal>)> {
+        let (send, mut receive) = mpsc::unbounded_channel();
+        let mut outcomes: Vec<Option<Result<T, Refusal>>> = names.iter().map(|_| None).collect();
+        let course = Arc::new(Course {
+            pool: Arc::clone(self),
+            class: class.clone(),
+            names,
+            next: AtomicUsize::new(0),
+            work,
+        });
+        let mut missing = outcomes.len();
+        // One after the other is quickest while all answer; where some don't, several at a time.
+        let mut walkers = 1;
+        let mut retired: Vec<Arc<AtomicBool>> = Vec::new();
+        let mut started = Course::walk(&course, walkers, &send, &mut retired);
+        while missing > 0 && started.is_ok() {
+            // A late one that comes back while the others are looked at is as good as any.
+            if let Ok(Some((index, outcome))) = timeout(DEADLINE, receive.recv()).await {
+                let known: &mut Option<Result<T, Refusal>> = &mut outcomes[index];
+                missing -= usize::from(known.is_none());
+                *known = Some(outcome);
+                continue;
+            }
+            let overdue = course.next.load(Ordering::SeqCst).min(outcomes.len());
+            for (name, known) in course.names.iter().zip(&mut outcomes).take(overdue) {
+                if known.is_none() {
+                    self.mark_late(&(class.clone(), name.clone()));
+                    *known = Some(Err(hung()));
+                    missing -= 1;
+                }
+            }
+            // The late threads end when they come back; the rest is for others.
+            retired
+                .drain(..)
+                .for_each(|thread| thread.store(true, Ordering::SeqCst));
+            walkers = AFTER_TROUBLE.min(missing);
+            started = Course::walk(&course, walkers, &send, &mut retired);
+        }
+        let no_answer = started.err().unwrap_or_else(hung);
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| outcome.unwrap_or_else(|| Err(no_answer.clone())));
+        course.names.iter().cloned().zip(outcomes).collect()
+    }
+
+    /// Claims the key for the caller's thread, unless somebody has it.
+    fn claim(self: &Arc<Self>, key: Key) -> Option<Flight> {
+        let mut in_flight = self.in_flight();
+        if in_flight.contains_key(&key) {
+            return None;
+        }
+        in_flight.insert(key.clone(), false);
+        Some(Flight {
+            pool: Arc::clone(self),
+            key,
+        })
     }
 
     /// Claims the key, and says whether it could: waits for an earlier probe of it that is not late yet,
@@ -148,6 +217,72 @@ fn hung() -> Refusal {
     Refusal::new(Reason::Hung, detail)
 }
 
+/// The entries of one walk and how far it is.
+struct Course<F> {
+    pool: Arc<Pool>,
+    class: ClassName,
+    names: Vec<OsString>,
+    next: AtomicUsize,
+    work: F,
+}
+
+/// Where a walk's outcomes go, with the index of the name.
+type Outcomes<T> = mpsc::UnboundedSender<(usize, Result<T, Refusal>)>;
+
+impl<F> Course<F> {
+    /// Starts `count` threads on what is left. Each ends early once its flag, which goes to `retired`, is
+    /// set.
+    fn walk<T: Send + 'static>(
+        course: &Arc<Self>,
+        count: usize,
+        send: &Outcomes<T>,
+        retired: &mut Vec<Arc<AtomicBool>>,
+    ) -> Result<(), Refusal>
+    where
+        F: Fn(&OsString) -> T + Send + Sync + 'static,
+    {
+        for _ in 0..count {
+            let flag = Arc::new(AtomicBool::new(false));
+            let (course, send, is_retired) = (Arc::clone(course), send.clone(), Arc::clone(&flag));
+            thread::Builder::new()
+                .name("probe".into())
+                .stack_size(STACK_BYTES)
+                .spawn(move || course.go_on(&is_retired, &send))
+                .map_err(|error| no_thread(&error))?;
+            retired.push(flag);
+        }
+        Ok(())
+    }
+
+    /// Looks at one name after the other until none is left or the thread is retired.
+    fn go_on<T>(&self, is_retired: &AtomicBool, send: &Outcomes<T>)
+    where
+        F: Fn(&OsString) -> T,
+    {
+        while !is_retired.load(Ordering::SeqCst) {
+            let index = self.next.fetch_add(1, Ordering::SeqCst);
+            let Some(name) = self.names.get(index) else {
+                return;
+            };
+            let outcome = match self.pool.claim((self.class.clone(), name.clone())) {
+                None => Err(hung()),
+                Some(flight) => {
+                    let outcome = (self.work)(name);
+                    drop(flight);
+                    Ok(outcome)
+                }
+            };
+            // Nobody waits for the outcome of a late probe any more.
+            let _ = send.send((index, outcome));
+        }
+    }
+}
+
+fn no_thread(error: &std::io::Error) -> Refusal {
+    let detail = format!("no thread could be started to look at it: {error}");
+    Refusal::new(Reason::Unreadable, detail)
+}
+
 /// The claim on a key, given back when the thread ends, also by a panic.
 struct Flight {
     pool: Arc<Pool>,
@@ -168,6 +303,7 @@ impl Drop for Flight {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use tokio::time::Instant;
 
     fn key() -> Key {
         (ClassName::new("c"), "entry".into())
@@ -183,7 +319,7 @@ mod tests {
         let (release, blocked) = mpsc::channel::<()>();
         let first = pool.probe(key(), move || blocked.recv().is_err()).await;
         assert_eq!(first.unwrap_err().reason, Reason::Hung);
-        let begin = tokio::time::Instant::now();
+        let begin = Instant::now();
         let second = pool.probe(key(), || true).await;
         assert_eq!(second.unwrap_err().reason, Reason::Hung);
         assert_eq!(begin.elapsed(), Duration::ZERO);
@@ -234,5 +370,50 @@ mod tests {
         let failed = pool.probe(key(), || assert_eq!(1, 2, "on purpose")).await;
         assert_eq!(failed.unwrap_err().reason, Reason::Unreadable);
         assert_eq!(pool.probe(key(), || true).await, Ok(true));
+    }
+
+    /// A walk over three names, of which the second does not come back.
+    #[tokio::test]
+    async fn a_hung_entry_keeps_no_other_from_being_looked_at() {
+        let pool = pool();
+        let names: Vec<OsString> = ["a", "b", "c"].map(OsString::from).into();
+        let (release, blocked) = mpsc::channel::<()>();
+        let blocked = Arc::new(Mutex::new(blocked));
+        let walk = |names: Vec<OsString>| {
+            let blocked = Arc::clone(&blocked);
+            let work =
+                move |name: &OsString| name != "b" || blocked.lock().unwrap().recv().is_err();
+            let pool = Arc::clone(&pool);
+            async move {
+                let outcomes = pool.walk(&key().0, names, work).await;
+                outcomes
+                    .into_iter()
+                    .map(|(_, outcome)| outcome.is_ok())
+                    .collect::<Vec<_>>()
+            }
+        };
+        assert_eq!(walk(names.clone()).await, [true, false, true]);
+        // The next walk does not wait for it again.
+        let begin = Instant::now();
+        assert_eq!(walk(names.clone()).await, [true, false, true]);
+        assert!(begin.elapsed() < DEADLINE);
+        drop(release);
+        let landed = async { while walk(names.clone()).await != [true, true, true] {} };
+        timeout(DEADLINE, landed)
+            .await
+            .expect("the probe has landed");
+    }
+
+    #[tokio::test]
+    async fn every_hung_entry_costs_one_deadline() {
+        let names: Vec<OsString> = ["a", "b"].map(OsString::from).into();
+        let (release, blocked) = mpsc::channel::<()>();
+        let blocked = Mutex::new(blocked);
+        let begin = Instant::now();
+        let work = move |_: &OsString| blocked.lock().unwrap().recv().is_err();
+        let outcomes = pool().walk(&key().0, names, work).await;
+        assert!(outcomes.iter().all(|(_, outcome)| outcome.is_err()));
+        assert!(begin.elapsed() < DEADLINE * 3);
+        drop(release);
     }
 }
