@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,9 +29,11 @@ mod contents;
 mod entry;
 mod pool;
 mod system;
+mod table;
 
 use contents::Memo;
 use pool::Pool;
+use table::OwnMounts;
 
 /// Looks at classes. One lives as long as the daemon, because it remembers which probes still hang.
 #[derive(Debug)]
@@ -106,7 +109,7 @@ fn told(
 struct Survey {
     dir: OwnedFd,
     names: Vec<OsString>,
-    own: MountTable,
+    own: OwnMounts,
     /// The host's table, where it is another than our own and we may see it.
     host: Option<MountTable>,
     swaps: Vec<DevNum>,
@@ -120,17 +123,16 @@ impl Survey {
     fn take(view: &KubeletView, memo: Arc<Memo>, class: &Class) -> Result<Self, Refusal> {
         let dir = open(&class.mount_dir)?;
         let names = names(dir.as_fd(), &class.mount_dir)?;
-        let own = MountTable::read(mountinfo::OWN).map_err(|error| {
-            Refusal::new(
-                Reason::Unreadable,
-                format!("our mounts can't be read: {error}"),
-            )
-        })?;
+        let own = OwnMounts::read().map_err(unreadable_mounts)?;
         let host = host_table();
+        let system = match &host {
+            Some(host) => system::devices(host),
+            None => system::devices(own.now().map_err(unreadable_mounts)?.as_ref()),
+        };
         Ok(Self {
             dir,
             names,
-            system: system::devices(host.as_ref().unwrap_or(&own)),
+            system,
             memo,
             own,
             host,
@@ -139,19 +141,29 @@ impl Survey {
         })
     }
 
-    /// The mount table that is as new as possible, for what was mounted during the scan.
-    fn fresh_table() -> MountTable {
-        MountTable::read(mountinfo::OWN).unwrap_or_default()
+    /// Our mounts, at least as new as any descriptor that the caller holds.
+    fn mounts(&self) -> Result<Arc<MountTable>, Refusal> {
+        self.own.now().map_err(unreadable_mounts)
     }
 
     /// The first mount point of a device, in our view or the host's.
-    fn mount_point_of(&self, device: DevNum) -> Option<String> {
-        [Some(&self.own), self.host.as_ref()]
+    fn mount_point_of(&self, device: DevNum) -> Result<Option<String>, Refusal> {
+        let own = self.mounts()?;
+        let point = [Some(own.as_ref()), self.host.as_ref()]
             .into_iter()
             .flatten()
             .find_map(|table| table.of_device(device).next())
-            .map(|mount| identity::printable(&mount.point))
+            .map(|mount| identity::printable(&mount.point));
+        Ok(point)
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn unreadable_mounts(error: io::Error) -> Refusal {
+    Refusal::new(
+        Reason::Unreadable,
+        format!("our mounts can't be read: {error}"),
+    )
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Refusal> {

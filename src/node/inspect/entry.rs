@@ -48,16 +48,14 @@ pub(super) fn examine(
     let stat = files::stat(object.as_fd()).map_err(unreadable)?;
     match stat.kind {
         Kind::Directory => {
-            let fresh;
-            let mount = match mount_at(&survey.own, class, raw, &stat) {
-                Some(mount) => Some(mount),
-                // It may have been mounted since the table was read.
-                None if stat.is_mount_root != Some(false) => {
-                    fresh = Survey::fresh_table();
-                    mount_at(&fresh, class, raw, &stat)
-                }
-                None => None,
+            // Asked while the object is held, so that the number in `stat` is no other mount's.
+            let table = match stat.is_mount_root {
+                Some(false) => None,
+                _ => Some(survey.mounts()?),
             };
+            let mount = table
+                .as_ref()
+                .and_then(|table| mount_at(table, class, raw, &stat));
             match mount {
                 None if furniture => refuse(Reason::Ignored, "furniture of a directory"),
                 _ if class.volume_mode == VolumeMode::Block => refuse(
@@ -244,7 +242,7 @@ fn check_free(survey: &Survey, facts: &DeviceFacts) -> Result<(), Refusal> {
     }
     let own: Option<DevNum> = Some(facts.identity.device);
     for number in own.into_iter().chain(facts.whole) {
-        if let Some(point) = survey.mount_point_of(number) {
+        if let Some(point) = survey.mount_point_of(number)? {
             return refuse(
                 Reason::InUse,
                 format!("device {name} is mounted at {point}"),

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::mount::MsFlags;
@@ -354,6 +355,60 @@ async fn a_hung_entry_holds_up_nobody() {
             "still hung: {outcomes:?}"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The kernel gives the number of a mount that is gone to the next one.
+#[tokio::test]
+async fn what_is_mounted_during_a_look_is_not_taken_for_what_was() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let _other = Mounted::tmpfs_of(other.path(), "2m");
+    let source = subdir(other.path(), "source");
+    let point = subdir(dir.path(), "vol");
+    let inspector = Inspector::new(KubeletView::off());
+    let class = class("c", dir.path(), VolumeMode::Filesystem);
+    let is_over = AtomicBool::new(false);
+    let swap = || {
+        while !is_over.load(Ordering::Relaxed) {
+            drop(Mounted::tmpfs_of(&point, "1m"));
+            drop(Mounted::bind(&source, &point));
+        }
+    };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(swap);
+        let runtime = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async {
+                for _ in 0..500 {
+                    let mut outcomes = look(&inspector, &class).await;
+                    if let Some(Ok(volume)) = outcomes.remove("vol") {
+                        sender.send(volume).unwrap();
+                    }
+                }
+            });
+        });
+        runtime.join().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    drop(sender);
+    let seen: Vec<Volume> = receiver.iter().collect();
+    assert!(!seen.is_empty());
+    for volume in seen {
+        let Identity::Filesystem(filesystem) = &volume.identity else {
+            panic!("{volume:?}");
+        };
+        let bytes = if filesystem.root == "/source" {
+            2 << 20
+        } else {
+            1 << 20
+        };
+        assert_eq!(
+            volume.capacity_bytes, bytes,
+            "two mounts in one: {volume:?}"
+        );
     }
 }
 
