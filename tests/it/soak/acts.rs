@@ -548,8 +548,11 @@ impl Soak<'_> {
             return no();
         };
         self.claims += 1;
-        self.server
-            .bind(&pv.name, "default", &format!("claim-{}", self.claims));
+        let claim = format!("claim-{}", self.claims);
+        if !self.server.try_bind(&pv.name, &pv.uid, "default", &claim) {
+            // It was withdrawn just now.
+            return no();
+        }
         if self.model.found(&place) != Found::Volume(pv.storage) {
             // The Pod does not start.
             return yes(format!("bind {place:?}, which is not there"));

@@ -269,12 +269,27 @@ impl Model {
         };
         match (pv.phase.as_str(), pv.is_deleted) {
             ("Available", true) => Err("it was deleted and has to go".into()),
+            ("Available", false) if matches!(found, Found::Volume(id) if id != pv.storage) => {
+                Err("it has to give way to what is there".into())
+            }
             ("Bound", true) => Ok(Some(("kept", None))),
             (_, _) if refusal.is_some() => Ok(Some(("refused", refusal))),
             ("Available", false) => Ok(Some(("offered", None))),
             ("Bound", false) => Ok(Some(("kept", None))),
+            // Another device that is mounted is told apart only by who wipes.
+            ("Released", _) if self.medium_of(place).is_some_and(|id| id != pv.storage) => {
+                Ok(Some(("refused", Some("EntryReplaced"))))
+            }
             ("Released", _) if self.is_used_elsewhere(pv) => Ok(Some(("refused", Some("InUse")))),
             (phase, _) => Err(format!("it is still {phase}")),
+        }
+    }
+
+    /// The medium that a link leads to, mounted or not.
+    fn medium_of(&self, place: &Place) -> Option<Id> {
+        match self.entry(place)? {
+            Entry::Link(Target::Bay(bay)) => self.media[*bay],
+            _ => None,
         }
     }
 

@@ -117,24 +117,37 @@ impl ApiServer {
                 "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
             }));
         }
-        let spec = &volume["spec"];
-        let mut object = json!({
-            "apiVersion": PersistentVolumeClaim::API_VERSION, "kind": PersistentVolumeClaim::KIND,
-            "metadata": {"name": claim, "namespace": namespace},
-            "spec": {
-                "accessModes": spec["accessModes"], "volumeMode": spec["volumeMode"],
-                "storageClassName": spec["storageClassName"], "volumeName": pv,
-                "resources": {"requests": spec["capacity"]},
-            },
-        });
         let plural = served("persistentvolumeclaims");
-        if let Some(resource) = Resource::of_plural(plural) {
-            default_new(resource, &mut object);
-        }
+        let object = claim_for(&volume, pv, namespace, claim);
         self.shared.change(|state| {
             state.store.put(plural, object);
             controllers::bind(&mut state.store, pv, namespace, claim);
         });
+    }
+
+    /// [`ApiServer::bind`] for a volume that others may take away at any moment. Tells whether it was the
+    /// one of that UID, and free.
+    pub(crate) fn try_bind(&self, pv: &str, uid: &str, namespace: &str, claim: &str) -> bool {
+        let Some(volume) = self.pv(pv) else {
+            return false;
+        };
+        let is_free = text(&volume, "/metadata/uid") == uid
+            && text(&volume, "/status/phase") == "Available"
+            && !has(&volume, "/metadata/deletionTimestamp");
+        if !is_free {
+            return false;
+        }
+        let object = claim_for(&volume, pv, namespace, claim);
+        self.shared.change(|state| {
+            let now = state.store.get("persistentvolumes", "", pv);
+            let version = "/metadata/resourceVersion";
+            if now.is_none_or(|now| text(now, version) != text(&volume, version)) {
+                return false;
+            }
+            state.store.put(served("persistentvolumeclaims"), object);
+            controllers::bind(&mut state.store, pv, namespace, claim);
+            true
+        })
     }
 
     /// Deletes the claim of a bound volume; the volume is Released.
@@ -175,6 +188,24 @@ impl ApiServer {
             Value::clone(&state.store.put(plural, object))
         }))
     }
+}
+
+/// A claim that fits a volume and names it.
+fn claim_for(volume: &Value, pv: &str, namespace: &str, claim: &str) -> Value {
+    let spec = &volume["spec"];
+    let mut object = json!({
+        "apiVersion": PersistentVolumeClaim::API_VERSION, "kind": PersistentVolumeClaim::KIND,
+        "metadata": {"name": claim, "namespace": namespace},
+        "spec": {
+            "accessModes": spec["accessModes"], "volumeMode": spec["volumeMode"],
+            "storageClassName": spec["storageClassName"], "volumeName": pv,
+            "resources": {"requests": spec["capacity"]},
+        },
+    });
+    if let Some(resource) = Resource::of_plural("persistentvolumeclaims") {
+        default_new(resource, &mut object);
+    }
+    object
 }
 
 /// The static form of a plural name.
