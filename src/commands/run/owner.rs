@@ -30,13 +30,13 @@ use crate::volume::{ClassName, Reason, Scan};
 mod reconfigure;
 
 /// Creates in flight at once: enough to keep an API server busy, few enough to leave it to others.
-const OFFERS_AT_ONCE: usize = 16;
+const OFFERS_AT_ONCE: usize = 32;
 
 /// Wipes at once. Each saturates its own disk; together they must leave CPU for the workloads.
 const WIPES_AT_ONCE: usize = 4;
 
-/// In a burst, planning takes at most one part in this many of the time; the first plan is made at once.
-const PLAN_SHARE: u32 = 5;
+/// In a burst, a plan is followed by a pause of this many times its length; the first plan is made at once.
+const PLAN_SHARE: u32 = 2;
 
 /// However long a plan takes, the next one is not further away.
 const PLAN_GAP_MAX: Duration = Duration::from_millis(100);
