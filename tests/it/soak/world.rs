@@ -24,7 +24,7 @@ use crate::support::nap;
 use crate::support::site::{ClassDir, Site};
 
 /// How long the daemon may take to come to rest: longer than its longest wait between two tries.
-const QUIET_LIMIT: Duration = Duration::from_secs(20);
+const QUIET_LIMIT: Duration = Duration::from_secs(75);
 /// How many actions a report shows.
 const SHOWN_ACTIONS: usize = 50;
 /// Bays whose disks hold an ext4 at first; the others are blank.
