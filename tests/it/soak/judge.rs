@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -25,6 +26,8 @@ pub(super) struct Counts {
     pub(super) wipes: u64,
     pub(super) restarts: u64,
     pub(super) faults: u64,
+    /// The longest time that it took to come to rest.
+    pub(super) longest: Duration,
 }
 
 /// What the change log has told so far.
@@ -113,9 +116,10 @@ impl Judge {
             .as_str()
             .and_then(|text| serde_json::from_str::<Value>(text).ok())
             .ok_or("a volume without a record")?;
-        let seen = model.seen.get(place);
-        let storage = seen
-            .into_iter()
+        let storage = model
+            .seen
+            .iter()
+            .filter_map(|seen| seen.get(place))
             .flatten()
             .copied()
             .find(|id| model.storages[*id].record == record)

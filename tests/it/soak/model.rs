@@ -121,8 +121,11 @@ pub(super) struct Model {
     /// The zram devices that are there.
     pub(super) zrams: BTreeMap<u32, Id>,
     pub(super) pvs: BTreeMap<Place, Pv>,
-    /// What each entry has been since the last quiet point.
-    pub(super) seen: BTreeMap<Place, BTreeSet<Id>>,
+    /// What each entry has been since the last quiet point, and between the two last ones: a call that
+    /// the API server was slow to answer may be older than it looks.
+    pub(super) seen: [BTreeMap<Place, BTreeSet<Id>>; 2],
+    /// A file that is in each discovery directory at a quiet point; whoever shows it has looked since.
+    pub(super) signal: String,
 }
 
 impl Model {
@@ -231,9 +234,15 @@ impl Model {
     pub(super) fn note(&mut self) {
         for place in self.places() {
             if let Found::Volume(id) = self.found(&place) {
-                self.seen.entry(place).or_default().insert(id);
+                self.seen[0].entry(place).or_default().insert(id);
             }
         }
+    }
+
+    /// Forgets what the entries were before the last quiet point.
+    pub(super) fn forget(&mut self) {
+        self.seen[1] = std::mem::take(&mut self.seen[0]);
+        self.note();
     }
 
     /// A mounted path of a filesystem at which its root can be seen.
@@ -337,15 +346,21 @@ impl Model {
         names.extend(class.entries.keys().map(String::as_str));
         names.extend(class.oddities.keys().map(String::as_str));
         names.extend(rows.keys());
+        names.insert(&self.signal);
         for name in names {
             let wanted = match class.oddities.get(name) {
+                _ if name == self.signal => Ok(Some(("refused", Some("Ignored")))),
                 Some(_) if class.directory == Directory::Covered => Ok(None),
                 Some((_, reason)) => Ok(Some(("refused", Some(*reason)))),
                 None => self.expect(&(id, name.to_owned())),
             };
             let rows = rows.get(name).map_or(&[][..], Vec::as_slice);
+            let phase = self.pvs.get(&(id, name.to_owned()));
+            let phase = phase.map(|pv| pv.phase.as_str());
             let is = |row: &Value, (outcome, reason): Shown| {
-                row["outcome"] == outcome && row["reason"].as_str() == reason
+                row["outcome"] == outcome
+                    && row["reason"].as_str() == reason
+                    && row["phase"].as_str() == phase
             };
             match (wanted, rows) {
                 (Err(why), _) => say(name, why),
