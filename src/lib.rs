@@ -26,7 +26,8 @@
 //! - [`sys`]: the only module with `unsafe`.
 //! - [`commands`]: the command line; `commands::run` is where all of them meet.
 //!
-//! `node`, `cluster` and `clean` do not know each other. Nothing imports `commands`.
+//! `node`, `cluster` and `clean` do not know each other; `cluster` counts its calls in the metrics of
+//! `serve`. Nothing imports `commands`.
 
 pub mod args;
 pub mod clean;

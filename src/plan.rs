@@ -4,7 +4,7 @@
 //! Volumes come before entries: a PersistentVolume that exists settles what its entry is. Whatever is
 //! left over is offered or refused. Acting on the steps, and when to try again, is the caller's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::config::{Class, Config, WhenGone};
@@ -63,7 +63,7 @@ struct Planner<'a> {
     /// What was found, by class and entry.
     found: HashMap<(&'a ClassName, &'a str), &'a Found>,
     /// Entries that a PersistentVolume already stands for.
-    settled: HashMap<(&'a ClassName, String), ()>,
+    settled: HashSet<(&'a ClassName, String)>,
     /// Storage that is spoken for, with who has it.
     storage: HashMap<String, Vec<(&'a Identity, String)>>,
     steps: Vec<Step>,
@@ -84,7 +84,7 @@ impl<'a> Planner<'a> {
             view,
             node,
             found,
-            settled: HashMap::new(),
+            settled: HashSet::new(),
             storage: HashMap::new(),
             steps: Vec::new(),
         }
@@ -99,7 +99,7 @@ impl<'a> Planner<'a> {
         let entry = class.and_then(|class| class.entry_of(pv.path.as_deref()?));
         if let (Some(class), Some(entry)) = (class, &entry) {
             self.settled
-                .insert((&class.name, entry.as_str().to_owned()), ());
+                .insert((&class.name, entry.as_str().to_owned()));
         }
         let subject = Subject::volume(pv, entry.as_ref());
         let step = match self.decide(pv, class, entry.as_ref()) {
@@ -198,7 +198,7 @@ impl<'a> Planner<'a> {
         for found in entries {
             if self
                 .settled
-                .contains_key(&(&class.name, found.name().to_owned()))
+                .contains(&(&class.name, found.name().to_owned()))
             {
                 continue;
             }
