@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn run_has_upstreams_defaults() {
+    fn cfg_01_50_51_run_has_upstreams_defaults() {
         let Command::Run(run) = Args::parse_from(["provisor", "run"]).command else {
             panic!()
         };

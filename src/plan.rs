@@ -4,11 +4,11 @@
 //! Volumes come before entries: a PersistentVolume that exists settles what its entry is. Whatever is
 //! left over is offered or refused. Acting on the steps, and when to try again, is the caller's.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::config::{Class, Config, WhenGone};
-use crate::pv::{ClassFacts, NodeFacts, Offer, Policy, Pv};
+use crate::pv::{ClassFacts, NodeFacts, Offer, Policy, Pv, long_name};
 use crate::volume::{ClassName, EntryName, Found, Identity, Reason, Refusal, Scan, Volume};
 
 mod reclaim;
@@ -32,6 +32,8 @@ pub struct View<'a> {
     /// For how long the entry of a PersistentVolume has been gone; one that is absent is not known to
     /// be, or was seen a moment ago.
     pub gone: &'a BTreeMap<String, Duration>,
+    /// Names of PersistentVolumes that somebody else has.
+    pub taken: &'a BTreeSet<String>,
 }
 
 /// Decides what to do. Deterministic: the same view gives the same steps in the same order.
@@ -235,7 +237,11 @@ impl<'a> Planner<'a> {
                 ),
             ));
         }
-        let offer = Offer::new(self.node, class, facts, volume);
+        let mut offer = Offer::new(self.node, class, facts, volume);
+        // The name is short and may collide (pitfall W-23); then a longer one is used.
+        if self.view.taken.contains(&offer.pv) || self.view.volumes.contains_key(&offer.pv) {
+            offer.pv = long_name(volume.entry.as_str(), &self.node.name, class.name.as_str());
+        }
         if let Some(other) = self.view.volumes.get(&offer.pv) {
             return Err(Refusal::new(
                 Reason::NameTaken,

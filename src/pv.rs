@@ -13,7 +13,7 @@ mod name;
 mod wire;
 
 pub use build::{ClassFacts, NodeFacts, Offer, manifest};
-pub use name::{capacity, name, node_label, parse_quantity, quantity};
+pub use name::{capacity, long_name, name, node_label, parse_quantity, quantity};
 pub use wire::{MalformedPv, WirePv};
 
 /// Label that selects a node's own PersistentVolumes; its value is [`node_label`].

@@ -1,6 +1,6 @@
 //! `provisor plan`: the daemon's own steps, printed; nothing is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,7 @@ pub async fn main(args: PlanArgs) -> anyhow::Result<()> {
         volumes: &world.volumes,
         // A single look can't tell.
         gone: &BTreeMap::new(),
+        taken: &BTreeSet::new(),
     });
     print(&steps, args.output)
 }

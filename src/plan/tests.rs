@@ -14,6 +14,7 @@ struct World {
     scans: BTreeMap<ClassName, Scan>,
     volumes: BTreeMap<String, Pv>,
     gone: BTreeMap<String, Duration>,
+    taken: BTreeSet<String>,
 }
 
 impl World {
@@ -36,6 +37,7 @@ impl World {
             scans: BTreeMap::from([(fast, Scan::Entries(vec![volume("vol1", "u1")]))]),
             volumes: BTreeMap::new(),
             gone: BTreeMap::new(),
+            taken: BTreeSet::new(),
         }
     }
 
@@ -47,6 +49,7 @@ impl World {
             scans: &self.scans,
             volumes: &self.volumes,
             gone: &self.gone,
+            taken: &self.taken,
         })
     }
 
@@ -181,6 +184,7 @@ fn nothing_happens_before_the_node_is_known() {
         scans: &world.scans,
         volumes: &world.volumes,
         gone: &world.gone,
+        taken: &world.taken,
     };
     assert_eq!(words(&plan(&view)), ["NodeUnknown"]);
 }
@@ -259,7 +263,7 @@ fn a_volume_that_holds_something_is_not_offered_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_name_that_another_volume_of_ours_has_is_refused() {
+fn w_23_a_name_that_another_volume_of_ours_has_leads_to_a_longer_one() {
     let mut world = World::new();
     let other = Pv {
         path: Some("/mnt/fast/other".into()),
@@ -268,7 +272,12 @@ fn a_name_that_another_volume_of_ours_has_is_refused() {
     };
     world.volumes.insert(other.name.clone(), other);
     world.scan(vec![volume("vol1", "u1"), volume("other", "u2")]);
-    assert_eq!(words(&world.plan()), ["adopt", "NameTaken"]);
+    let steps = world.plan();
+    assert_eq!(words(&steps), ["adopt", "offer"]);
+    let Step::Offer(offer) = &steps[1] else {
+        panic!("{steps:?}")
+    };
+    assert_eq!(offer.pv, long_name("vol1", "n", "fast"));
 }
 
 #[rstest]
@@ -490,4 +499,15 @@ fn steps_read_as_one_line_each() {
         let line = step.to_string();
         assert!(!line.contains('\n') && line.contains("fast/"), "{line}");
     }
+}
+
+#[test]
+fn w_22_a_name_that_somebody_else_has_leads_to_a_longer_one() {
+    let mut world = World::new();
+    world.taken.insert(crate::pv::name("vol1", "n", "fast"));
+    let steps = world.plan();
+    let [Step::Offer(offer)] = steps.as_slice() else {
+        panic!("{steps:?}")
+    };
+    assert_eq!(offer.pv, long_name("vol1", "n", "fast"));
 }

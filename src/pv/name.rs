@@ -16,6 +16,18 @@ pub fn name(entry: &str, node: &str, class: &str) -> String {
     format!("local-pv-{:x}", fnv1a_32(&[entry, node, class]))
 }
 
+/// `metadata.name` for an entry whose name of [`name`] somebody else has: 64 bits, over parts that can't
+/// run into each other.
+pub fn long_name(entry: &str, node: &str, class: &str) -> String {
+    let bytes = [entry, "/", node, "/", class]
+        .into_iter()
+        .flat_map(str::bytes);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("local-pv-{hash:016x}")
+}
+
 /// The value of the label `provisor.dev/node`: the node's name, or for a name over 63 characters its
 /// first 50, a dash and a stable hash.
 pub fn node_label(node: &str) -> String {
@@ -87,6 +99,13 @@ pub fn parse_quantity(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn long_names_do_not_collide_where_short_ones_do() {
+        assert_eq!(name("ab", "c", "d"), name("a", "bc", "d"));
+        assert_ne!(long_name("ab", "c", "d"), long_name("a", "bc", "d"));
+        assert_eq!(long_name("ab", "c", "d").len(), "local-pv-".len() + 16);
+    }
 
     /// Contract PV-02.
     #[test]

@@ -76,6 +76,8 @@ pub(super) struct Owner {
     busy: HashMap<String, Job>,
     /// Names of volumes that were reclaimed and are not offered again yet.
     returning: BTreeSet<String>,
+    /// Names of PersistentVolumes that turned out to be somebody else's.
+    taken: BTreeSet<String>,
     workers: JoinSet<Done>,
     retries: Retries,
     steps: Vec<Step>,
@@ -132,6 +134,7 @@ impl Owner {
             scanners: JoinSet::new(),
             busy: HashMap::new(),
             returning: BTreeSet::new(),
+            taken: BTreeSet::new(),
             workers: JoinSet::new(),
             retries: Retries::default(),
             steps: Vec::new(),
@@ -331,6 +334,7 @@ impl Owner {
                 scans: &self.scans,
                 volumes: &self.volumes,
                 gone: &self.gone.durations(now),
+                taken: &self.taken,
             });
             self.gone
                 .observe(&self.steps, &self.volumes, &self.config, now);
@@ -428,6 +432,9 @@ impl Owner {
                 if matches!(refusal.reason, Reason::PvGone | Reason::PvReplaced) =>
             {
                 self.retries.hold(&key, now);
+            }
+            Outcome::Taken(_) => {
+                self.taken.insert(key);
             }
             Outcome::Failed(refusal) => {
                 self.retries.failed(&key, refusal, now);

@@ -170,6 +170,15 @@ impl Report {
                 self.events
                     .pv(key, &step.uid, EventKind::Normal, "Withdrawn", &step.why);
             }
+            Ended::Taken(refusal) => {
+                warn!(pv = key, reason = %refusal.reason, "{}", refusal.detail);
+                self.metrics.refused(refusal.reason);
+                let note = format!(
+                    "{}; the volume is offered under a longer name",
+                    refusal.detail
+                );
+                self.say_of_node(refusal.reason.as_str(), &note);
+            }
             Ended::Failed(refusal) => {
                 let was_quicker = matches!(refusal.reason, Reason::PvGone | Reason::PvReplaced);
                 if matches!(job, Some(Job::Reclaim { .. })) && !was_quicker {

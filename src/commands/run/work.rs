@@ -18,7 +18,7 @@ use crate::cluster::{ApiError, Created, Volumes};
 use crate::config::{Class, Config};
 use crate::node::inspect::Inspector;
 use crate::plan::{Adopt, Reclaim, Stage, Step, Withdraw};
-use crate::pv::{Cleaning, CleaningState, NodeFacts, Offer, Phase, Pv, manifest, node_label};
+use crate::pv::{Cleaning, CleaningState, NodeFacts, Offer, Phase, Pv, manifest, name, node_label};
 use crate::serve::Metrics;
 use crate::volume::{Reason, Refusal};
 
@@ -85,6 +85,8 @@ pub(super) enum Outcome {
     Reclaimed(Option<Wiped>),
     LetGo,
     Withdrawn(Withdraw),
+    /// The name is somebody else's; the volume is offered under a longer one.
+    Taken(Refusal),
     Failed(Refusal),
 }
 
@@ -210,16 +212,20 @@ async fn publish(tools: Arc<Tools>, node: NodeFacts, offer: Offer) -> Result<Out
             Err(error) => Err(api("adopt", &pv.name, &error)),
         };
     }
-    Err(Refusal::new(
+    let refusal = Refusal::new(
         Reason::NameTaken,
         format!(
-            "PersistentVolume {} exists and is not ours (provisioned by {:?}, path {:?}); delete or \
-             rename one of the two",
+            "PersistentVolume {} exists and is not ours (provisioned by {:?}, path {:?})",
             pv.name,
             pv.provisioned_by.as_deref().unwrap_or("nobody"),
             pv.path.as_deref().unwrap_or(""),
         ),
-    ))
+    );
+    let is_short = offer.pv == name(offer.entry.as_str(), &node.name, offer.class.as_str());
+    match is_short {
+        true => Ok(Outcome::Taken(refusal)),
+        false => Err(refusal),
+    }
 }
 
 async fn adopt(

@@ -158,3 +158,43 @@ fn pv_12_alpha_mode_has_an_annotation_instead() {
     assert_eq!(terms.as_array().unwrap().len(), 2);
     assert!(read_back(pv).is_own(&node()));
 }
+
+#[test]
+fn pv_13_to_17_mode_policy_options_class_and_finalizer() {
+    let config = parse(&BTreeMap::from([(
+        "storageClassMap".to_owned(),
+        "fast: {hostDir: /mnt/f, mountDir: /mnt/f, volumeMode: Block}".to_owned(),
+    )]));
+    let class = &config.classes[&ClassName::new("fast")];
+    let volume = Volume {
+        entry: EntryName::parse("vol1".as_ref()).unwrap(),
+        medium: Medium::Device,
+        capacity_bytes: 1 << 30,
+        identity: Identity::Filesystem(FilesystemIdentity {
+            fs_type: "ext4".into(),
+            uuid: Some("u".into()),
+            root: "/".into(),
+            device: DevNum { major: 7, minor: 1 },
+            boot: "b".into(),
+        }),
+        contents: None,
+        mount_flags: vec!["noexec".into(), "nosuid".into()],
+    };
+    // PV-14: a StorageClass without a policy means Delete.
+    for (text, want) in [(None, "Delete"), (Some("Retain"), "Retain")] {
+        let facts = ClassFacts {
+            policy: Policy::parse(text),
+            mount_options: vec!["noatime".into(), "nosuid".into()],
+        };
+        let offer = Offer::new(&node(), class, &facts, &volume);
+        let pv = manifest(&offer, &node(), &config).unwrap();
+        let spec = pv.spec.unwrap();
+        assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
+        assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some(want));
+        // PV-15, and the mount's own flags that the kubelet's bind would drop, each once.
+        assert_eq!(spec.mount_options.unwrap(), ["noatime", "nosuid", "noexec"]);
+        assert_eq!(spec.storage_class_name.as_deref(), Some("fast"));
+        // PV-17: unlike upstream's, ours is protected.
+        assert_eq!(pv.metadata.finalizers.unwrap(), [FINALIZER]);
+    }
+}

@@ -101,7 +101,7 @@ pub(crate) async fn volumes_of_others_are_never_touched(world: &World) {
     site.clean_up().await;
 }
 
-pub(crate) async fn a_taken_name_is_refused_and_left_alone(world: &World) {
+pub(crate) async fn a_taken_name_is_left_alone_and_a_longer_one_used(world: &World) {
     let site = Site::new(world).await;
     let fast = site.class("fast", "").await;
     let name = provisor::pv::name("vol1", &site.node, &fast.name);
@@ -115,6 +115,8 @@ pub(crate) async fn a_taken_name_is_refused_and_left_alone(world: &World) {
     let _disk = mount(&fast, "vol1");
     let note = site.until_event(&site.node, "NameTaken").await;
     assert!(note.contains(&name), "{note}");
+    let longer = site.until_phase(&fast, "vol1", "Available").await;
+    assert_eq!(name_of(&longer), provisor::pv::long_name("vol1", &site.node, &fast.name));
     let now = site.pvs().get(&name).await.expect("it is there");
     assert_eq!(uid_of(&now), uid_of(&taken));
     assert!(now.metadata.labels.is_none(), "it was not adopted");
