@@ -24,6 +24,9 @@ const SYSFS_SECTOR_BYTES: u64 = 512;
 /// device number once more (statfs(2)).
 const FSID_IS_UUID: &[&str] = &["ext2", "ext3", "ext4", "btrfs", "tmpfs"];
 
+/// How often a device that changes is looked at again.
+const LOOKS: usize = 3;
+
 /// What the kernel tells about a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
@@ -126,18 +129,30 @@ pub(crate) fn printable(path: &Path) -> String {
     }
 }
 
-/// What the block device of this number is.
+/// What the block device of this number is. All facts are of one medium: while one goes, the kernel
+/// already counts the next one and still shows the old size.
 ///
 /// # Errors
-/// [`Reason::Unreadable`] when the kernel has no such device or does not tell its size.
+/// [`Reason::Unreadable`] when the kernel has no such device, does not tell its size, or tells another
+/// story each time.
 pub fn of_device(number: DevNum) -> Result<DeviceFacts, Refusal> {
+    for _ in 0..LOOKS {
+        if let Some(facts) = look_at_device(number)? {
+            return Ok(facts);
+        }
+    }
+    let detail = format!("block device {number} keeps changing while it is looked at");
+    Err(Refusal::new(Reason::Unreadable, detail))
+}
+
+/// One look; `None` when the medium changed during it.
+fn look_at_device(number: DevNum) -> Result<Option<DeviceFacts>, Refusal> {
     let dir = sysfs_dir(number);
     let unreadable = |what: &str| {
         let detail = format!("the kernel tells no {what} of block device {number}");
         Refusal::new(Reason::Unreadable, detail)
     };
     let name = kernel_name(&dir).ok_or_else(|| unreadable("name"))?;
-    let sectors: u64 = read_number(&dir.join("size")).ok_or_else(|| unreadable("size"))?;
     let partition: Option<u32> = read_number(&dir.join("partition"));
     // `..` is taken after the link is followed, so this is the directory of the whole disk.
     let whole_dir = partition.map(|_| dir.join(".."));
@@ -145,6 +160,9 @@ pub fn of_device(number: DevNum) -> Result<DeviceFacts, Refusal> {
         .as_deref()
         .and_then(|dir| read_number(&dir.join("dev")));
     let disk_dir = whole_dir.as_deref().unwrap_or(&dir);
+    let medium = || read_number::<u64>(&disk_dir.join("diskseq"));
+    let diskseq = medium();
+    let sectors: u64 = read_number(&dir.join("size")).ok_or_else(|| unreadable("size"))?;
     let database = names::Database::of(number);
 
     let mut holders = holders_of(&dir, &name);
@@ -170,7 +188,7 @@ pub fn of_device(number: DevNum) -> Result<DeviceFacts, Refusal> {
             partitions.push(part_name);
         }
     }
-    Ok(DeviceFacts {
+    let facts = DeviceFacts {
         identity: DeviceIdentity {
             wwn: names::wwn(disk_dir, &database),
             serial: names::serial(disk_dir, &database),
@@ -178,7 +196,7 @@ pub fn of_device(number: DevNum) -> Result<DeviceFacts, Refusal> {
             partition_uuid: partition.and_then(|_| names::partition_uuid(&dir, &database)),
             size_bytes: sectors.saturating_mul(SYSFS_SECTOR_BYTES),
             device: number,
-            diskseq: read_number(&disk_dir.join("diskseq")),
+            diskseq,
             boot: boot_id(),
         },
         name: name.replace('!', "/"),
@@ -187,7 +205,8 @@ pub fn of_device(number: DevNum) -> Result<DeviceFacts, Refusal> {
         partitions,
         partition_numbers,
         whole,
-    })
+    };
+    Ok((medium() == diskseq).then_some(facts))
 }
 
 fn sysfs_dir(number: DevNum) -> PathBuf {

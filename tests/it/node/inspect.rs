@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -284,6 +284,44 @@ async fn a_new_medium_is_another_device() {
     assert_eq!(before.device, after.device);
     let likeness = Identity::Device(after).compare(&Identity::Device(before));
     assert_eq!(likeness, provisor::volume::Likeness::Different("diskseq"));
+}
+
+/// While a medium goes, the kernel already counts the next one and still shows the old size.
+#[test]
+fn the_facts_about_a_device_are_all_of_one_medium() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("disk.img");
+    File::create(&file).unwrap().set_len(4 << 20).unwrap();
+    let disk = Loop::out_of_the_way(&file);
+    let number = disk.number();
+    let is_over = AtomicBool::new(false);
+    let (media, seen) = std::thread::scope(|scope| {
+        let look = scope.spawn(|| {
+            let mut seen = BTreeSet::new();
+            while !is_over.load(Ordering::Relaxed) {
+                if let Ok(facts) = identity::of_device(number)
+                    && facts.identity.size_bytes != 0
+                {
+                    seen.insert(facts.identity.diskseq);
+                }
+            }
+            seen
+        });
+        let sequence = || {
+            let path = format!("/sys/block/{}/diskseq", disk.name());
+            fs::read_to_string(path).unwrap().trim().parse::<u64>().ok()
+        };
+        let mut media = BTreeSet::from([sequence()]);
+        for _ in 0..100 {
+            disk.detach();
+            output(Command::new("losetup").arg(&disk.node).arg(&file));
+            media.insert(sequence());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        (media, look.join().unwrap())
+    });
+    let never: Vec<_> = seen.difference(&media).collect();
+    assert!(never.is_empty(), "media that never were: {never:?}");
 }
 
 #[tokio::test]
