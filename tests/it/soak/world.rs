@@ -25,6 +25,8 @@ use crate::support::site::{ClassDir, Site};
 
 /// How long the daemon may take to come to rest: longer than its longest wait between two tries.
 const QUIET_LIMIT: Duration = Duration::from_secs(75);
+/// What takes longer is told.
+const SLOW: Duration = Duration::from_secs(4);
 /// How many actions a report shows.
 const SHOWN_ACTIONS: usize = 50;
 /// Bays whose disks hold an ext4 at first; the others are blank.
@@ -209,7 +211,7 @@ impl<'s> Soak<'s> {
         for signal in &signals {
             fs::write(signal, "").map_err(|error| error.to_string())?;
         }
-        let mut calm = false;
+        let (mut calm, mut is_slow) = (false, false);
         loop {
             self.judge.read(self.server, &mut self.model)?;
             let differences = match self.agent.as_ref().and_then(Agent::status) {
@@ -220,6 +222,11 @@ impl<'s> Soak<'s> {
                 // Twice in a row, so that it is not only passing through.
                 (true, true) => break,
                 (is_empty, _) => calm = is_empty,
+            }
+            if begun.elapsed() > SLOW && !is_slow {
+                is_slow = true;
+                let last = self.log.back().map_or("", String::as_str);
+                eprintln!("slow to rest after {last:?}: {}", differences.join("; "));
             }
             if begun.elapsed() > QUIET_LIMIT {
                 return Err(format!("not at rest:\n  {}", differences.join("\n  ")));
