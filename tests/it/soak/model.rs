@@ -363,7 +363,10 @@ impl Model {
                     && row["phase"].as_str() == phase
             };
             match (wanted, rows) {
-                (Err(why), _) => say(name, why),
+                (Err(why), rows) => {
+                    let rows: Vec<String> = rows.iter().map(ToString::to_string).collect();
+                    say(name, format!("{why}, shown is {}", rows.join(" and ")));
+                }
                 (Ok(None), []) => {}
                 (Ok(Some(wanted)), [row]) if is(row, wanted) => {}
                 (Ok(wanted), rows) => {
