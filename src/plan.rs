@@ -34,6 +34,9 @@ pub struct View<'a> {
     pub gone: &'a BTreeMap<String, Duration>,
     /// Names of PersistentVolumes that somebody else has.
     pub taken: &'a BTreeSet<String>,
+    /// What PersistentVolumes are just being made for, or may have been made for although the call
+    /// failed, by their names.
+    pub offering: &'a BTreeMap<String, Identity>,
 }
 
 /// Decides what to do. Deterministic: the same view gives the same steps in the same order.
@@ -49,6 +52,9 @@ pub fn plan(view: &View<'_>) -> Vec<Step> {
         )];
     }
     let mut planner = Planner::new(view, node);
+    for (pv, identity) in view.offering {
+        planner.take_storage(identity, pv);
+    }
     for pv in view.volumes.values() {
         planner.volume(pv);
     }
@@ -222,7 +228,12 @@ impl<'a> Planner<'a> {
         facts: &ClassFacts,
         volume: &'a Volume,
     ) -> Result<Step, Refusal> {
-        if let Some(holder) = self.storage_holder(&volume.identity) {
+        let mut offer = Offer::new(self.node, class, facts, volume);
+        // The name is short and may collide (pitfall W-23); then a longer one is used.
+        if self.view.taken.contains(&offer.pv) || self.view.volumes.contains_key(&offer.pv) {
+            offer.pv = long_name(volume.entry.as_str(), &self.node.name, class.name.as_str());
+        }
+        if let Some(holder) = self.storage_holder(&volume.identity, &offer.pv) {
             return Err(Refusal::new(
                 Reason::SameStorage,
                 format!("it is the same storage as {holder}, which is offered already"),
@@ -236,11 +247,6 @@ impl<'a> Planner<'a> {
                      device), or take requireEmpty away to offer it as it is"
                 ),
             ));
-        }
-        let mut offer = Offer::new(self.node, class, facts, volume);
-        // The name is short and may collide (pitfall W-23); then a longer one is used.
-        if self.view.taken.contains(&offer.pv) || self.view.volumes.contains_key(&offer.pv) {
-            offer.pv = long_name(volume.entry.as_str(), &self.node.name, class.name.as_str());
         }
         if let Some(other) = self.view.volumes.get(&offer.pv) {
             return Err(Refusal::new(
@@ -271,13 +277,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn storage_holder(&self, identity: &Identity) -> Option<&str> {
+    /// Who has the storage, other than `pv` itself.
+    fn storage_holder(&self, identity: &Identity, pv: &str) -> Option<&str> {
         identity
             .keys()
             .iter()
             .filter_map(|key| self.storage.get(key))
             .flatten()
-            .find(|(taken, _)| taken.shares_storage(identity))
+            .find(|(taken, holder)| holder != pv && taken.shares_storage(identity))
             .map(|(_, holder)| holder.as_str())
     }
 }

@@ -57,6 +57,7 @@ pub async fn main(args: PlanArgs) -> anyhow::Result<()> {
         // A single look can't tell.
         gone: &BTreeMap::new(),
         taken: &BTreeSet::new(),
+        offering: &BTreeMap::new(),
     });
     print(&steps, args.output)
 }

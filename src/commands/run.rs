@@ -38,6 +38,7 @@ use crate::volume::ClassName;
 mod dirty;
 mod gone;
 mod kernel;
+mod offering;
 mod owner;
 mod report;
 mod retry;

@@ -15,6 +15,7 @@ struct World {
     volumes: BTreeMap<String, Pv>,
     gone: BTreeMap<String, Duration>,
     taken: BTreeSet<String>,
+    offering: BTreeMap<String, Identity>,
 }
 
 impl World {
@@ -38,6 +39,7 @@ impl World {
             volumes: BTreeMap::new(),
             gone: BTreeMap::new(),
             taken: BTreeSet::new(),
+            offering: BTreeMap::new(),
         }
     }
 
@@ -50,6 +52,7 @@ impl World {
             volumes: &self.volumes,
             gone: &self.gone,
             taken: &self.taken,
+            offering: &self.offering,
         })
     }
 
@@ -185,6 +188,7 @@ fn nothing_happens_before_the_node_is_known() {
         volumes: &world.volumes,
         gone: &world.gone,
         taken: &world.taken,
+        offering: &world.offering,
     };
     assert_eq!(words(&plan(&view)), ["NodeUnknown"]);
 }
@@ -510,4 +514,14 @@ fn w_22_a_name_that_somebody_else_has_leads_to_a_longer_one() {
         panic!("{steps:?}")
     };
     assert_eq!(offer.pv, long_name("vol1", "n", "fast"));
+}
+
+#[test]
+fn storage_that_is_just_being_offered_is_offered_under_no_other_name() {
+    let mut world = World::new();
+    world.scan(vec![volume("a", "u1"), volume("vol1", "u1")]);
+    world.offering.insert(pv().name, identity("u1"));
+    assert_eq!(words(&world.plan()), ["SameStorage", "offer"]);
+    world.scan(vec![volume("a", "u1")]);
+    assert_eq!(words(&world.plan()), ["SameStorage"]);
 }

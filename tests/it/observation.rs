@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use serde_json::Value;
 
-use crate::support::apiserver::{Action, Fault, Verb};
+use crate::support::apiserver::{Action, Fault, Request, Verb};
 use crate::support::daemon::Daemon;
 use crate::support::disks::{Loop, Mounted};
 use crate::support::fuse::Mute;
@@ -196,5 +196,43 @@ async fn a_flood_of_events_hides_no_entry() {
     }
     fs::remove_file(blocks.dir.join("disk0")).expect("the directory is ours");
     until_reason(&daemon, &blocks, "disk0", "EntryMissing").await;
+    daemon.stop().expect("it stops cleanly");
+}
+
+/// While the API server takes its time over a creation, the entry goes and its storage comes back under
+/// another name, in another class.
+#[tokio::test]
+async fn storage_that_is_just_being_offered_is_not_offered_again() {
+    let world = World::stand_in();
+    let site = Site::new(&world).await;
+    let first = site.class("first", "").await;
+    let second = site.class("second", "").await;
+    let server = world.server().expect("it is the stand-in");
+    let daemon = Daemon::start(site.setup());
+    let source = site.root.path().join("source");
+    let points = [second.dir.join("vol"), first.dir.join("vol")];
+    for dir in points.iter().chain([&source]) {
+        fs::create_dir(dir).expect("the directory is ours");
+    }
+    for class in [&first, &second] {
+        until_reason(&daemon, class, "vol", "NotMounted").await;
+    }
+    let path = "/api/v1/persistentvolumes";
+    let is_create = |request: &Request| request.verb == Verb::Create && request.path == path;
+    let slow = Fault::new(Action::Delay(Duration::from_secs(1)));
+    server.inject(slow.verb(Verb::Create).path(path));
+    let _source = Mounted::tmpfs(&source);
+    let gone = Mounted::bind(&source, &points[0]);
+    until("it is being offered", async || {
+        (!server.requests_matching(is_create).is_empty()).then_some(())
+    })
+    .await;
+    drop(gone);
+    let _again = Mounted::bind(&source, &points[1]);
+    until_reason(&daemon, &first, "vol", "SameStorage").await;
+    until_reason(&daemon, &second, "vol", "EntryMissing").await;
+    until_reason(&daemon, &first, "vol", "SameStorage").await;
+    assert_eq!(server.requests_matching(is_create).len(), 1);
+    assert!(site.pv_at(&first, "vol").await.is_none());
     daemon.stop().expect("it stops cleanly");
 }

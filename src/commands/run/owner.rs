@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 
 use super::dirty::Dirty;
 use super::gone::Gone;
+use super::offering::Offering;
 use super::report::{Report, Trouble};
 use super::retry::Retries;
 use super::work::{self, Done, Job, Outcome, Tools};
@@ -67,6 +68,7 @@ pub(super) struct Owner {
     volumes: BTreeMap<String, Pv>,
     scans: BTreeMap<ClassName, Scan>,
     gone: Gone,
+    offering: Offering,
 
     waiting: BTreeSet<ClassName>,
     scanning: BTreeMap<ClassName, Instant>,
@@ -128,6 +130,7 @@ impl Owner {
             volumes: BTreeMap::new(),
             scans: BTreeMap::new(),
             gone: Gone::default(),
+            offering: Offering::default(),
             waiting: BTreeSet::new(),
             scanning: BTreeMap::new(),
             scan_after: HashMap::new(),
@@ -323,7 +326,7 @@ impl Owner {
         if !self.known.all() {
             return;
         }
-        self.changed |= self.gone.is_due(now);
+        self.changed |= self.gone.is_due(now) | self.offering.settle(now);
         if self.changed && self.plan_after <= now {
             self.changed = false;
             self.stale = true;
@@ -335,6 +338,7 @@ impl Owner {
                 volumes: &self.volumes,
                 gone: &self.gone.durations(now),
                 taken: &self.taken,
+                offering: self.offering.storage(),
             });
             self.gone
                 .observe(&self.steps, &self.volumes, &self.config, now);
@@ -398,6 +402,9 @@ impl Owner {
                 continue;
             };
             *running += 1;
+            if let Step::Offer(offer) = step {
+                self.offering.begin(name, &offer.identity);
+            }
             self.report.started(step);
             self.stale = true;
             self.busy.insert(name.to_owned(), job);
@@ -412,6 +419,10 @@ impl Owner {
         self.changed = true;
         self.report
             .done(&key, self.volumes.get(&key), job.as_ref(), &outcome);
+        match outcome {
+            Outcome::Unanswered(_) => self.offering.doubt(&key, now),
+            _ => self.offering.end(&key),
+        }
         match outcome {
             Outcome::Published(pv) | Outcome::Adopted(pv) => {
                 self.retries.forget(&key);
@@ -436,7 +447,7 @@ impl Owner {
             Outcome::Taken(_) => {
                 self.taken.insert(key);
             }
-            Outcome::Failed(refusal) => {
+            Outcome::Failed(refusal) | Outcome::Unanswered(refusal) => {
                 self.retries.failed(&key, refusal, now);
             }
         }
@@ -457,6 +468,7 @@ impl Owner {
             plan,
             self.publish_at,
             self.gone.due(),
+            self.offering.due(),
             self.retries.next(now),
             Some(self.rescan),
         ]

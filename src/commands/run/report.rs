@@ -179,7 +179,7 @@ impl Report {
                 );
                 self.say_of_node(refusal.reason.as_str(), &note);
             }
-            Ended::Failed(refusal) => {
+            Ended::Failed(refusal) | Ended::Unanswered(refusal) => {
                 let was_quicker = matches!(refusal.reason, Reason::PvGone | Reason::PvReplaced);
                 if matches!(job, Some(Job::Reclaim { .. })) && !was_quicker {
                     self.metrics

@@ -87,6 +87,8 @@ pub(super) enum Outcome {
     Withdrawn(Withdraw),
     /// The name is somebody else's; the volume is offered under a longer one.
     Taken(Refusal),
+    /// There was no answer to a creation, which may have been carried out.
+    Unanswered(Refusal),
     Failed(Refusal),
 }
 
@@ -186,13 +188,16 @@ async fn publish(tools: Arc<Tools>, node: NodeFacts, offer: Offer) -> Result<Out
             return Ok(Outcome::Published(*pv));
         }
         Ok(Created::Exists) => {}
+        Err(error) if may_have_happened(&error) => {
+            return Ok(Outcome::Unanswered(api("create", &offer.pv, &error)));
+        }
         Err(error) => return Err(api("create", &offer.pv, &error)),
     }
-    let existing = tools
-        .volumes
-        .get(&offer.pv)
-        .await
-        .map_err(|e| api("read", &offer.pv, &e))?;
+    let existing = match tools.volumes.get(&offer.pv).await {
+        // It may well be our own from an attempt without an answer.
+        Err(error) => return Ok(Outcome::Unanswered(api("read", &offer.pv, &error))),
+        Ok(existing) => existing,
+    };
     let Some(pv) = existing else {
         return Err(Refusal::new(
             Reason::NameTaken,
@@ -225,6 +230,15 @@ async fn publish(tools: Arc<Tools>, node: NodeFacts, offer: Offer) -> Result<Out
     match is_short {
         true => Ok(Outcome::Taken(refusal)),
         false => Err(refusal),
+    }
+}
+
+/// Whether a call that failed may have had its effect.
+fn may_have_happened(error: &ApiError) -> bool {
+    match error {
+        ApiError::Timeout(_) | ApiError::Unreachable(_) | ApiError::Unreadable(_) => true,
+        ApiError::Other { code, .. } => *code >= 500,
+        _ => false,
     }
 }
 
