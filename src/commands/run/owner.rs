@@ -197,7 +197,18 @@ impl Owner {
             ClusterEvent::Volumes(VolumeEvent::Synced(list)) => {
                 self.report.pass(Gate::Volumes);
                 self.known.volumes = true;
-                self.volumes = list.into_iter().map(|pv| (pv.name.clone(), pv)).collect();
+                let new = list.into_iter().map(|pv| (pv.name.clone(), pv)).collect();
+                let old = std::mem::replace(&mut self.volumes, new);
+                // What happened while no watch was open has to be waited for no longer.
+                let now = Instant::now();
+                for (name, pv) in old {
+                    let is_as_before = self.volumes.get(&name).is_some_and(|new| {
+                        new.uid == pv.uid && new.phase == pv.phase && new.claim == pv.claim
+                    });
+                    if !is_as_before {
+                        self.retries.hurry(&name, now);
+                    }
+                }
                 let names: Vec<String> = self.busy.keys().cloned().collect();
                 names.iter().for_each(|name| self.check_job(name));
             }
@@ -438,11 +449,13 @@ impl Owner {
                     self.retries.hold(&key, now);
                 }
             }
-            // Somebody was quicker; the watch is about to say so.
+            // Somebody was quicker; the watch has said so, or is about to.
             Outcome::Failed(refusal)
                 if matches!(refusal.reason, Reason::PvGone | Reason::PvReplaced) =>
             {
-                self.retries.hold(&key, now);
+                if self.volumes.contains_key(&key) {
+                    self.retries.hold(&key, now);
+                }
             }
             Outcome::Taken(_) => {
                 self.taken.insert(key);
