@@ -116,11 +116,10 @@ impl Judge {
             .as_str()
             .and_then(|text| serde_json::from_str::<Value>(text).ok())
             .ok_or("a volume without a record")?;
-        let storage = model
-            .seen
-            .iter()
-            .filter_map(|seen| seen.get(place))
-            .flatten()
+        let seen = model.seen.get(place);
+        let storage = seen
+            .into_iter()
+            .flat_map(|seen| seen.keys())
             .copied()
             .find(|id| model.storages[*id].record == record)
             .ok_or("what was offered was not at this entry")?;

@@ -5,10 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::disks::Bay;
+
+/// How old what is offered may be: a creation that the API server puts off is made again a second later
+/// or two, whatever has become of the entry.
+const OFFER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Index of a [`Storage`].
 pub(super) type Id = usize;
@@ -121,9 +126,8 @@ pub(super) struct Model {
     /// The zram devices that are there.
     pub(super) zrams: BTreeMap<u32, Id>,
     pub(super) pvs: BTreeMap<Place, Pv>,
-    /// What each entry has been since the last quiet point, and between the two last ones: a call that
-    /// the API server was slow to answer may be older than it looks.
-    pub(super) seen: [BTreeMap<Place, BTreeSet<Id>>; 2],
+    /// What each entry has been, and when it last was.
+    pub(super) seen: BTreeMap<Place, BTreeMap<Id, Instant>>,
     /// A file that is in each discovery directory at a quiet point; whoever shows it has looked since.
     pub(super) signal: String,
 }
@@ -232,17 +236,20 @@ impl Model {
 
     /// Notes what the entries are, for judging what the daemon may have seen.
     pub(super) fn note(&mut self) {
+        let now = Instant::now();
         for place in self.places() {
             if let Found::Volume(id) = self.found(&place) {
-                self.seen[0].entry(place).or_default().insert(id);
+                self.seen.entry(place).or_default().insert(id, now);
             }
         }
     }
 
-    /// Forgets what the entries were before the last quiet point.
+    /// Forgets what the entries were too long ago to be offered still.
     pub(super) fn forget(&mut self) {
-        self.seen[1] = std::mem::take(&mut self.seen[0]);
         self.note();
+        for seen in self.seen.values_mut() {
+            seen.retain(|_, last| last.elapsed() < OFFER_LIMIT);
+        }
     }
 
     /// A mounted path of a filesystem at which its root can be seen.

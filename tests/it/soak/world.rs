@@ -107,7 +107,7 @@ impl<'s> Soak<'s> {
             media: vec![None; BAYS],
             zrams: BTreeMap::new(),
             pvs: BTreeMap::new(),
-            seen: Default::default(),
+            seen: BTreeMap::new(),
             signal: String::new(),
         };
         let mut soak = Self {
