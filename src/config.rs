@@ -60,6 +60,8 @@ pub struct Config {
     pub remove_not_ready_taint: bool,
     /// The key of that taint (CFG-20). Not in force.
     pub not_ready_taint_key: Option<String>,
+    /// What becomes of an Available volume whose class is not in the configuration.
+    pub class_gone: GonePolicy,
     /// Everything that is wrong or odd, key by key.
     pub findings: Vec<Finding>,
 }
@@ -89,22 +91,56 @@ pub struct Class {
     /// A volume that holds something already is not offered. After a wipe of ours it holds nothing.
     pub require_empty: bool,
     /// What becomes of an Available volume whose entry is gone.
-    pub when_gone: WhenGone,
-    /// How long its entry is gone before it is withdrawn.
-    pub withdraw_after: Duration,
+    pub gone: GonePolicy,
 }
 
-/// The default of [`Class::withdraw_after`]: longer than a node takes to bring its disks back.
-pub const WITHDRAW_AFTER: Duration = Duration::from_secs(300);
+/// What becomes of a volume that nobody has claimed when what it stands for is gone, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GonePolicy {
+    /// Whether it stays.
+    pub action: WhenGone,
+    /// For how long the entry or class is gone before the volume is withdrawn.
+    pub after: Duration,
+}
 
-/// What becomes of a volume that nobody has claimed when its entry is gone.
+impl Default for GonePolicy {
+    fn default() -> Self {
+        Self {
+            action: WhenGone::Keep,
+            // Longer than a node takes to bring its disks back.
+            after: Duration::from_secs(300),
+        }
+    }
+}
+
+impl GonePolicy {
+    /// When a volume is withdrawn; `None` when it is kept.
+    pub fn withdraw_after(self) -> Option<Duration> {
+        (self.action == WhenGone::Withdraw).then_some(self.after)
+    }
+}
+
+/// See [`GonePolicy::action`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenGone {
-    /// It stays: the entry is expected back.
+    /// It stays: what it stands for is expected back.
     #[default]
     Keep,
     /// Its PersistentVolume is deleted.
     Withdraw,
+}
+
+impl Config {
+    /// What becomes of free volumes of `class` when their entry is gone, or the class itself. A class that
+    /// is missing from a configuration with errors may be missing for those, and says nothing.
+    pub fn gone_policy(&self, class: &ClassName) -> GonePolicy {
+        let is_sound = || self.findings.iter().all(|f| f.severity < Severity::Error);
+        match self.classes.get(class) {
+            Some(class) => class.gone,
+            None if is_sound() => self.class_gone,
+            None => GonePolicy::default(),
+        }
+    }
 }
 
 impl Class {
@@ -121,8 +157,7 @@ impl Class {
             cleaner: Cleaner::Zero,
             selector: Vec::new(),
             require_empty: false,
-            when_gone: WhenGone::default(),
-            withdraw_after: WITHDRAW_AFTER,
+            gone: GonePolicy::default(),
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use crate::config::{Class, Config, WhenGone};
+use crate::config::{Class, Config};
 use crate::pv::{ClassFacts, NodeFacts, Offer, Policy, Pv, long_name};
 use crate::volume::{ClassName, EntryName, Found, Identity, Reason, Refusal, Scan, Volume};
 
@@ -29,8 +29,8 @@ pub struct View<'a> {
     pub scans: &'a BTreeMap<ClassName, Scan>,
     /// The PersistentVolumes that carry this node's label, by name.
     pub volumes: &'a BTreeMap<String, Pv>,
-    /// For how long the entry of a PersistentVolume has been gone; one that is absent is not known to
-    /// be, or was seen a moment ago.
+    /// For how long the entry or the class of a PersistentVolume has been gone; one that is absent is not
+    /// known to be, or was seen a moment ago.
     pub gone: &'a BTreeMap<String, Duration>,
     /// Names of PersistentVolumes that somebody else has.
     pub taken: &'a BTreeSet<String>,
@@ -129,43 +129,37 @@ impl<'a> Planner<'a> {
                 "it carries this node's label but not this node's affinity; it is left alone",
             ));
         }
-        let keep = || {
-            Step::Keep(Keep {
-                subject: Subject::volume(pv, entry),
-                phase: pv.phase,
-            })
-        };
+        let gone_for = self.view.gone.get(&pv.name);
+        let withdraw_after = self.view.config.gone_policy(&pv.class).withdraw_after();
+        let is_given_up =
+            withdraw_after.is_some_and(|after| gone_for.is_some_and(|gone_for| *gone_for >= after));
+        let homeless = |why| reclaim::homeless(pv, why, is_given_up);
         let Some(class) = class else {
-            // A class that left the configuration: its volumes stay as they are until it is back.
-            return match reclaim::is_due(pv) {
-                true => Err(Refusal::new(
-                    Reason::ClassUnknown,
-                    format!(
-                        "class {} is not in the configuration; add it to reclaim this",
-                        pv.class
-                    ),
-                )),
-                false => Ok(keep()),
-            };
+            let why = format!(
+                "class {} is not in the configuration; add it to go on with its volumes",
+                pv.class
+            );
+            return homeless(Refusal::new(Reason::ClassUnknown, why));
         };
         let Some(entry) = entry else {
-            return Err(Refusal::new(
-                Reason::PathOutside,
-                format!(
-                    "path {:?} is not a direct child of {}",
-                    pv.path.as_deref().unwrap_or_default(),
-                    class.host_dir.display()
-                ),
-            ));
+            let why = format!(
+                "path {:?} is not a direct child of {}",
+                pv.path.as_deref().unwrap_or_default(),
+                class.host_dir.display()
+            );
+            return homeless(Refusal::new(Reason::PathOutside, why));
+        };
+        let keep = || {
+            Step::Keep(Keep {
+                subject: Subject::volume(pv, Some(entry)),
+                phase: pv.phase,
+            })
         };
         let Some(Scan::Entries(_)) = self.view.scans.get(&class.name) else {
             // Nothing is known about the directory: whatever it is, it can wait.
             return Ok(keep());
         };
         let found = self.found.get(&(&class.name, entry.as_str())).copied();
-        let gone_for = self.view.gone.get(&pv.name).copied();
-        let is_given_up = class.when_gone == WhenGone::Withdraw
-            && gone_for.is_some_and(|gone_for| gone_for >= class.withdraw_after);
         reclaim::decide(pv, entry, found, is_given_up).map(|step| step.unwrap_or_else(keep))
     }
 

@@ -1,7 +1,7 @@
 //! The keys there are, and what somebody may have meant by another one.
 
-/// Keys of the ConfigMap (contract CFG-10 to CFG-20).
-pub(super) const TOP: [&str; 11] = [
+/// Keys of the ConfigMap (contract CFG-10 to CFG-20), then ours.
+pub(super) const TOP: [&str; 13] = [
     "storageClassMap",
     "nodeLabelsForPV",
     "labelsForPV",
@@ -13,6 +13,8 @@ pub(super) const TOP: [&str; 11] = [
     "setPVOwnerRef",
     "removeNodeNotReadyTaint",
     "provisionerNotReadyNodeTaintKey",
+    "whenClassGone",
+    "withdrawClassAfter",
 ];
 
 /// Keys of a class (contract CFG-30 to CFG-37), then ours.

@@ -127,6 +127,16 @@ impl Draft {
                 }
                 config.not_ready_taint_key = key;
             }
+            "whenClassGone" => {
+                if let Some(action) = reader.faultless(|r| r.parsed(at, node, when_gone))? {
+                    config.class_gone.action = action;
+                }
+            }
+            "withdrawClassAfter" => {
+                if let Some(after) = reader.faultless(|r| r.parsed(at, node, wait))? {
+                    config.class_gone.after = after;
+                }
+            }
             other => unreachable!("{other} is in the table of keys"),
         }
         Some(())
@@ -238,11 +248,11 @@ fn setting(reader: &mut Reader, class: &mut Class, field: &Field<'_>) {
         "selector" => class.selector = selector::read(reader, at, node).unwrap_or_default(),
         "requireEmpty" => class.require_empty = reader.boolean(at, node).unwrap_or_default(),
         "whenGone" => {
-            class.when_gone = reader.parsed(at, node, when_gone).unwrap_or_default();
+            class.gone.action = reader.parsed(at, node, when_gone).unwrap_or_default();
         }
         "withdrawAfter" => {
             if let Some(after) = reader.parsed(at, node, wait) {
-                class.withdraw_after = after;
+                class.gone.after = after;
             }
         }
         other => unreachable!("{other} is in the table of keys"),

@@ -60,6 +60,8 @@ impl Draft {
                         .not_ready_taint_key
                         .clone_from(&last.not_ready_taint_key);
                 }
+                "whenClassGone" => config.class_gone.action = last.class_gone.action,
+                "withdrawClassAfter" => config.class_gone.after = last.class_gone.after,
                 // Its classes are kept one by one.
                 _ => {}
             }

@@ -4,10 +4,22 @@ use super::{Adopt, LetGo, Reclaim, Stage, Step, Subject, Withdraw};
 use crate::pv::{CleaningState, Phase, Policy, Pv};
 use crate::volume::{EntryName, Found, Identity, Likeness, Reason, Refusal};
 
-/// Whether the volume waits for something that only we do.
-pub(super) fn is_due(pv: &Pv) -> bool {
-    let released = matches!(pv.phase, Phase::Released | Phase::Failed);
-    (released && pv.policy == Policy::Delete) || (pv.deleting && pv.is_protected())
+/// Why a volume without a tenant needs no wipe.
+const NEVER_CLAIMED: &str = "it was deleted and nobody had claimed it";
+
+/// Decides about a volume that the configuration has no place for, for the reason `why`: its class is gone,
+/// or has another directory.
+pub(super) fn homeless(pv: &Pv, why: Refusal, is_given_up: bool) -> Result<Step, Refusal> {
+    match (pv.phase, pv.deleting) {
+        (Phase::Available | Phase::Pending, true) if pv.is_protected() => {
+            Ok(let_go(pv, None, NEVER_CLAIMED))
+        }
+        // Without our record it may be somebody else's with our label.
+        _ if is_free(pv) && pv.identity.is_some() && is_given_up => {
+            Ok(withdraw(pv, None, why.detail))
+        }
+        _ => Err(why),
+    }
 }
 
 /// Decides about a volume whose class's directory was read; `found` is what its entry is now, and when
@@ -21,11 +33,9 @@ pub(super) fn decide(
 ) -> Result<Option<Step>, Refusal> {
     match (pv.phase, pv.deleting) {
         (Phase::Released, _) => released(pv, entry, found),
-        (Phase::Available | Phase::Pending, true) if pv.is_protected() => Ok(Some(let_go(
-            pv,
-            entry,
-            "it was deleted and nobody had claimed it",
-        ))),
+        (Phase::Available | Phase::Pending, true) if pv.is_protected() => {
+            Ok(Some(let_go(pv, Some(entry), NEVER_CLAIMED)))
+        }
         (Phase::Available | Phase::Pending | Phase::Bound, false) => {
             offered(pv, entry, found, is_given_up)
         }
@@ -44,7 +54,7 @@ fn released(pv: &Pv, entry: &EntryName, found: Option<&Found>) -> Result<Option<
         Policy::Retain if pv.deleting && pv.is_protected() => match found {
             None => Ok(Some(let_go(
                 pv,
-                entry,
+                Some(entry),
                 "it was deleted and its volume is gone",
             ))),
             Some(_) => Err(Refusal::new(
@@ -104,7 +114,7 @@ fn offered(
     {
         let is_another = matches!(found, Some(Found::Volume(_)));
         return match is_free(pv) && (is_another || is_given_up) {
-            true => Ok(Some(withdraw(pv, entry, refusal.detail))),
+            true => Ok(Some(withdraw(pv, Some(entry), refusal.detail))),
             false => Err(refusal),
         };
     }
@@ -169,9 +179,9 @@ fn present(recorded: &Identity, found: Option<&Found>) -> Result<(), Refusal> {
     }
 }
 
-fn let_go(pv: &Pv, entry: &EntryName, why: &'static str) -> Step {
+fn let_go(pv: &Pv, entry: Option<&EntryName>, why: &'static str) -> Step {
     Step::LetGo(LetGo {
-        subject: Subject::volume(pv, Some(entry)),
+        subject: Subject::volume(pv, entry),
         pv: pv.name.clone(),
         why,
     })
@@ -179,9 +189,9 @@ fn let_go(pv: &Pv, entry: &EntryName, why: &'static str) -> Step {
 
 /// A volume that never had a tenant, and whose offer is for something that is not there. What is there
 /// instead is offered once the name is free.
-fn withdraw(pv: &Pv, entry: &EntryName, why: String) -> Step {
+fn withdraw(pv: &Pv, entry: Option<&EntryName>, why: String) -> Step {
     Step::Withdraw(Withdraw {
-        subject: Subject::volume(pv, Some(entry)),
+        subject: Subject::volume(pv, entry),
         pv: pv.name.clone(),
         uid: pv.uid.clone(),
         why,

@@ -6,6 +6,8 @@ use crate::pv::{Claim, Cleaning, CleaningState, FINALIZER, Phase, node_label};
 use crate::volume::{DevNum, DeviceIdentity, FilesystemIdentity, Medium};
 use rstest::rstest;
 
+mod gone;
+
 /// A node with one class `fast` and an entry `vol1`, all well, for each test to break.
 struct World {
     config: Config,
@@ -317,7 +319,6 @@ fn w_23_a_name_that_another_volume_of_ours_has_leads_to_a_longer_one() {
 #[case::outside(Pv { path: Some("/mnt/fast".into()), ..released() }, "PathOutside")]
 #[case::deeper(Pv { path: Some("/mnt/fast/a/b".into()), ..released() }, "PathOutside")]
 #[case::no_path(Pv { path: None, ..released() }, "PathOutside")]
-#[case::foreign_class(Pv { class: ClassName::new("gone"), ..pv() }, "keep")]
 #[case::failed(Pv { phase: Phase::Failed, ..released() }, "NotReleased")]
 #[case::deleted_free(Pv { deleting: true, ..pv() }, "let go")]
 #[case::deleted_free_bare(Pv { deleting: true, finalizers: vec![], ..pv() }, "keep")]
@@ -336,17 +337,6 @@ fn a_volume_and_its_step(#[case] pv: Pv, #[case] want: &str) {
     assert_eq!(word(&world.step_for(pv)), want);
 }
 
-#[test]
-fn a_released_volume_of_a_class_that_is_gone_says_so() {
-    let mut world = World::new();
-    world.scan(vec![]);
-    let pv = Pv {
-        class: ClassName::new("gone"),
-        ..released()
-    };
-    assert_eq!(word(&world.step_for(pv)), "ClassUnknown");
-}
-
 #[rstest]
 #[case::gone(vec![], "EntryMissing")]
 #[case::unmounted(vec![refused("vol1", Reason::NotMounted)], "EntryMissing")]
@@ -359,47 +349,6 @@ fn a_released_volume_is_wiped_only_if_it_is_there(#[case] found: Vec<Found>, #[c
     let mut world = World::new();
     world.scan(found);
     assert_eq!(word(&world.step_for(released())), want);
-}
-
-/// A class that waits for a minute, and an entry that has been gone for so long.
-#[rstest]
-#[case::kept("keep", vec![], 600, pv(), "EntryMissing")]
-#[case::early("withdraw", vec![], 59, pv(), "EntryMissing")]
-#[case::gone("withdraw", vec![], 60, pv(), "withdraw")]
-#[case::unmounted("withdraw", vec![refused("vol1", Reason::NotMounted)], 60, pv(), "withdraw")]
-#[case::a_file("withdraw", vec![refused("vol1", Reason::NotAVolume)], 60, pv(), "withdraw")]
-#[case::hung("withdraw", vec![refused("vol1", Reason::Hung)], 60, pv(), "keep")]
-#[case::back("withdraw", vec![volume("vol1", "u1")], 60, pv(), "keep")]
-#[case::claimed(
-    "withdraw", vec![], 60, Pv { claim: released().claim, ..pv() }, "EntryMissing"
-)]
-#[case::bound("withdraw", vec![], 60, Pv { phase: Phase::Bound, ..pv() }, "EntryMissing")]
-#[case::released("withdraw", vec![], 60, released(), "EntryMissing")]
-fn only_a_free_volume_is_withdrawn_and_only_after_its_time(
-    #[case] when_gone: &str,
-    #[case] found: Vec<Found>,
-    #[case] gone_secs: u64,
-    #[case] pv: Pv,
-    #[case] want: &str,
-) {
-    let mut world = World::new();
-    let text = format!(
-        "fast: {{hostDir: /mnt/fast, mountDir: /mnt/fast, whenGone: {when_gone}, withdrawAfter: 1m}}"
-    );
-    world.config = parse(&BTreeMap::from([("storageClassMap".into(), text)]));
-    world.scan(found);
-    world
-        .gone
-        .insert(pv.name.clone(), Duration::from_secs(gone_secs));
-    assert_eq!(word(&world.step_for(pv)), want);
-}
-
-#[test]
-fn an_unknown_directory_withdraws_nothing() {
-    let mut world = World::new();
-    world.scans.clear();
-    world.gone.insert(pv().name, Duration::from_secs(1 << 30));
-    assert_eq!(word(&world.step_for(pv())), "keep");
 }
 
 #[test]

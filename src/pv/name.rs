@@ -109,7 +109,7 @@ mod tests {
 
     /// Contract PV-02.
     #[test]
-    fn pv_01_names_equal_upstreams() {
+    fn pv_01_02_names_equal_upstreams() {
         for (entry, node, class, want) in [
             ("mount1", "test-node", "sc1", "local-pv-aaaafef5"),
             ("vol1", "node-1", "fast-disks", "local-pv-457091be"),

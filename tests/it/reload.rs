@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::PersistentVolume;
+
 use crate::support::daemon::Daemon;
 use crate::support::disks::{Loop, Mounted};
 use crate::support::site::{ClassDir, Site, World, name_of, uid_of, until};
@@ -65,7 +67,7 @@ async fn until_status(daemon: &Daemon, is_so: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn a_class_that_is_added_is_offered_without_a_restart() {
+fn cfg_60_61_a_class_that_is_added_is_offered_without_a_restart() {
     run(async |site| {
         let daemon = Daemon::start(site.setup());
         until("it is ready", async || {
@@ -105,12 +107,13 @@ fn a_class_that_is_removed_keeps_its_volumes_and_offers_nothing_new() {
         let _late = [mount(&goes, "vol2"), mount(&stays, "vol2")];
         site.until_phase(&stays, "vol2", "Available").await;
         assert!(site.pv_at(&goes, "vol2").await.is_none());
+        site.until_event(name_of(&kept), "ClassUnknown").await;
         let now = site.until_phase(&goes, "vol1", "Available").await;
         assert_eq!(uid_of(&now), uid_of(&kept));
         // Nothing of it is wiped either, until the class is back.
         site.bind(&kept).await;
         site.unclaim(&kept).await;
-        site.until_event(name_of(&kept), "ClassUnknown").await;
+        site.until_phase(&goes, "vol1", "Released").await;
         edit(
             site,
             "storageClassMap",
@@ -118,6 +121,40 @@ fn a_class_that_is_removed_keeps_its_volumes_and_offers_nothing_new() {
         );
         site.until_offered_again(&goes, "vol1", &kept).await;
         site.until_phase(&goes, "vol2", "Available").await;
+    });
+}
+
+#[test]
+fn a_class_that_is_removed_takes_its_free_volumes_along_if_told_so() {
+    run(async |site| {
+        let stays = site.class("stays", "").await;
+        let goes = site.class("goes", "").await;
+        site.write_key("whenClassGone", "withdraw");
+        site.write_key("withdrawClassAfter", "1s");
+        let daemon = Daemon::start(site.setup());
+        let disks = [mount(&goes, "free"), mount(&goes, "used")];
+        let free = site.until_phase(&goes, "free", "Available").await;
+        let used = site.until_phase(&goes, "used", "Available").await;
+        site.bind(&used).await;
+
+        // As long as anything is refused, a class may be missing for that.
+        edit(site, "labelsForPV", "not/a/label: x");
+        until_reloads(&daemon, 0, 1).await;
+        edit(site, "storageClassMap", &text(&stays, ""));
+        until_reloads(&daemon, 0, 2).await;
+        site.until_event(name_of(&free), "ClassUnknown").await;
+        edit(site, "labelsForPV", "");
+        site.until_event(name_of(&free), "Withdrawn").await;
+        until("the free one is withdrawn", async || {
+            site.pv_at(&goes, "free").await.is_none().then_some(())
+        })
+        .await;
+        let now = site.until_phase(&goes, "used", "Bound").await;
+        assert_eq!(uid_of(&now), uid_of(&used));
+        assert!(now.metadata.deletion_timestamp.is_none());
+
+        drop(disks);
+        daemon.stop().expect("it stops cleanly");
     });
 }
 
@@ -148,27 +185,31 @@ fn a_changed_pattern_takes_effect() {
 }
 
 #[test]
-fn labels_that_are_edited_are_those_of_the_next_volume() {
+fn pv_19_labels_that_are_edited_are_those_of_the_next_volume() {
     run(async |site| {
         let fast = site.class("fast", "").await;
         site.write_key("labelsForPV", "shelf: one");
         let daemon = Daemon::start(site.setup());
-        let label = |pv: k8s_openapi::api::core::v1::PersistentVolume| {
-            pv.metadata.labels.expect("labels").get("shelf").cloned()
+        let label = |pv: &PersistentVolume| {
+            let labels = pv.metadata.labels.as_ref().expect("labels");
+            labels.get("shelf").cloned()
         };
         let _first = mount(&fast, "vol1");
-        let pv = site.until_phase(&fast, "vol1", "Available").await;
-        assert_eq!(label(pv).as_deref(), Some("one"));
+        let first = site.until_phase(&fast, "vol1", "Available").await;
+        assert_eq!(label(&first).as_deref(), Some("one"));
         fs::remove_file(site.setup().config_dir.join("labelsForPV")).expect("it is ours");
         until_reloads(&daemon, 1, 0).await;
         let _second = mount(&fast, "vol2");
         let pv = site.until_phase(&fast, "vol2", "Available").await;
-        assert_eq!(label(pv), None);
+        assert_eq!(label(&pv), None);
+        // No configuration changes what exists.
+        let now = site.until_phase(&fast, "vol1", "Available").await;
+        assert_eq!(now, first);
     });
 }
 
 #[test]
-fn w_13_a_bad_edit_changes_nothing_and_is_said() {
+fn cfg_07_w_13_a_bad_edit_changes_nothing_and_is_said() {
     run(async |site| {
         let (a, b) = (site.class("a", "").await, site.class("b", "").await);
         let daemon = Daemon::start(site.setup());

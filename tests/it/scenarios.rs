@@ -49,7 +49,7 @@ scenarios! {
     refusals:
         a_plain_directory_is_refused_with_a_reason
         volumes_of_others_are_never_touched
-        a_taken_name_is_left_alone_and_a_longer_one_used
+        pv_18_a_taken_name_is_left_alone_and_a_longer_one_used
         a_busy_volume_is_wiped_only_once_it_is_free
         a_replaced_mount_is_never_wiped
         a_volume_given_back_by_hand_is_not_wiped_any_further;

@@ -1,21 +1,21 @@
-//! Since when the entries of PersistentVolumes are gone. A plan knows no time; this is what it is told.
+//! Since when the entries or classes of PersistentVolumes are gone. A plan knows no time; this is what it is told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::{Config, WhenGone};
+use crate::config::Config;
 use crate::plan::Step;
 use crate::pv::Pv;
 use crate::volume::Reason;
 
-/// The PersistentVolumes whose entries were missed by the last plan. After a restart all of them are
+/// The PersistentVolumes whose entries or classes were missed by the last plan. After a restart all of them are
 /// new: time in which nobody looked does not count.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     since: BTreeMap<String, Instant>,
-    /// When the next of them has been gone for as long as its class waits.
+    /// When the next of them has been gone for as long as it is waited for.
     due: Option<Instant>,
 }
 
@@ -40,11 +40,11 @@ impl Gone {
         for pv in steps.iter().filter_map(missed) {
             let since = before.since.get(pv).copied().unwrap_or(now);
             self.since.insert(pv.to_owned(), since);
-            let class = volumes
+            let withdraw_after = volumes
                 .get(pv)
-                .and_then(|volume| config.classes.get(&volume.class));
-            if let Some(class) = class.filter(|class| class.when_gone == WhenGone::Withdraw) {
-                let due = since + class.withdraw_after;
+                .and_then(|volume| config.gone_policy(&volume.class).withdraw_after());
+            if let Some(after) = withdraw_after {
+                let due = since + after;
                 if due > now {
                     self.due = Some(self.due.map_or(due, |other| other.min(due)));
                 }
@@ -63,11 +63,14 @@ impl Gone {
     }
 }
 
-/// The PersistentVolume whose entry the step misses.
+/// The PersistentVolume of which the step misses the entry or the class.
 fn missed(step: &Step) -> Option<&str> {
     match step {
         Step::Refuse(refuse) => match refuse.refusal.reason {
-            Reason::EntryMissing | Reason::EntryReplaced => refuse.subject.pv.as_deref(),
+            Reason::EntryMissing
+            | Reason::EntryReplaced
+            | Reason::ClassUnknown
+            | Reason::PathOutside => refuse.subject.pv.as_deref(),
             _ => None,
         },
         // Until it has happened; it may fail.
@@ -120,6 +123,14 @@ mod tests {
         assert_eq!(gone.durations(begin + minute)["pv"], minute);
         assert!(!gone.is_due(begin + second));
         assert!(gone.is_due(begin + minute) && !gone.is_due(begin + minute));
+
+        // The class itself is gone, and another wait counts; the time so far does too.
+        let values = [("whenClassGone", "withdraw"), ("withdrawClassAfter", "2m")];
+        let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let without = parse(&BTreeMap::from(values));
+        let steps = missing(Reason::ClassUnknown);
+        gone.observe(&steps, &volumes, &without, begin + minute);
+        assert_eq!(gone.due(), Some(begin + 2 * minute));
 
         gone.observe(&missing(Reason::Hung), &volumes, &config, begin + minute);
         assert_eq!((gone.due(), gone.durations(begin).len()), (None, 0));

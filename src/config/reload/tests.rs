@@ -118,7 +118,7 @@ fn number(config: &Config) -> u32 {
 }
 
 #[test]
-fn a_thousand_swaps_are_never_read_half() {
+fn cfg_64_a_thousand_swaps_are_never_read_half() {
     let mut mounted = Mounted::new(&[]);
     swap_to(&mut mounted, 0);
     let (_reloader, _, configs) = mounted.follow();
@@ -153,7 +153,7 @@ fn a_thousand_swaps_are_never_read_half() {
 }
 
 #[test]
-fn no_removal_is_missed() {
+fn cfg_62_63_no_removal_is_missed() {
     let mut mounted = Mounted::new(&[("storageClassMap", &class("a"))]);
     let (_reloader, first, configs) = mounted.follow();
     assert_eq!(names(&first), ["a"]);
@@ -178,7 +178,7 @@ fn no_removal_is_missed() {
 }
 
 #[test]
-fn a_bad_edit_keeps_what_was_good_and_a_good_one_ends_it() {
+fn cfg_07_a_bad_edit_keeps_what_was_good_and_a_good_one_ends_it() {
     let mut mounted = Mounted::new(&[("storageClassMap", &(class("a") + &class("b")))]);
     let (_reloader, first, configs) = mounted.follow();
     for bad in ["a: [", "a: {hostDir: relative, mountDir: /a}\nb: 1\n"] {

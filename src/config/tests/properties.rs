@@ -93,6 +93,17 @@ fn cleaner() -> impl Strategy<Value = Cleaner> {
     ]
 }
 
+fn gone() -> impl Strategy<Value = GonePolicy> {
+    (
+        select(vec![WhenGone::Keep, WhenGone::Withdraw]),
+        0..100_000_u64,
+    )
+        .prop_map(|(action, seconds)| GonePolicy {
+            action,
+            after: Duration::from_secs(seconds),
+        })
+}
+
 fn class() -> impl Strategy<Value = Class> {
     let term = vec(requirement(), 1..3);
     let selector = vec(term, 0..3);
@@ -110,7 +121,7 @@ fn class() -> impl Strategy<Value = Class> {
         pattern,
         cleaner(),
         selector,
-        (any::<bool>(), any::<bool>(), 0..100_000_u64),
+        (any::<bool>(), gone()),
     )
         .prop_map(
             |(block, mode, fs_type, pattern, cleaner, selector, ours)| Class {
@@ -131,12 +142,7 @@ fn class() -> impl Strategy<Value = Class> {
                     })
                     .collect(),
                 require_empty: ours.0,
-                when_gone: if ours.1 {
-                    WhenGone::Withdraw
-                } else {
-                    WhenGone::Keep
-                },
-                withdraw_after: Duration::from_secs(ours.2),
+                gone: ours.1,
                 ..Class::new(ClassName::new("unnamed"), PathBuf::new(), PathBuf::new())
             },
         )
@@ -156,44 +162,50 @@ fn whole() -> impl Strategy<Value = Config> {
         seconds,
         tolerations,
         option::of(label()),
+        gone(),
     )
         .prop_map(
-            |(classes, labels, node_labels, flags, seconds, tolerations, taint)| Config {
-                classes: classes
-                    .into_iter()
-                    .map(|(name, class)| {
-                        let (host_dir, mount_dir) = (format!("/mnt/{name}"), format!("/in/{name}"));
-                        let name = ClassName::new(name);
-                        let (host_dir, mount_dir) = (host_dir.into(), mount_dir.into());
-                        (
-                            name.clone(),
-                            Class {
-                                name,
-                                host_dir,
-                                mount_dir,
-                                ..class
-                            },
-                        )
-                    })
-                    .collect(),
-                node_labels,
-                labels,
-                use_alpha_api: flags[0],
-                use_job_for_cleaning: flags[1],
-                use_node_name_only: flags[2],
-                set_pv_owner_ref: flags[3],
-                remove_not_ready_taint: flags[4],
-                min_resync_period: seconds.and_then(|seconds| format!("{seconds}s").parse().ok()),
-                job_tolerations: tolerations
-                    .into_iter()
-                    .map(|toleration_seconds| Toleration {
-                        operator: Some("Exists".to_owned()),
-                        toleration_seconds,
-                        ..Toleration::default()
-                    })
-                    .collect(),
-                not_ready_taint_key: taint,
-                findings: Vec::new(),
+            |(classes, labels, node_labels, flags, seconds, tolerations, taint, class_gone)| {
+                Config {
+                    classes: classes
+                        .into_iter()
+                        .map(|(name, class)| {
+                            let (host_dir, mount_dir) =
+                                (format!("/mnt/{name}"), format!("/in/{name}"));
+                            let name = ClassName::new(name);
+                            let (host_dir, mount_dir) = (host_dir.into(), mount_dir.into());
+                            (
+                                name.clone(),
+                                Class {
+                                    name,
+                                    host_dir,
+                                    mount_dir,
+                                    ..class
+                                },
+                            )
+                        })
+                        .collect(),
+                    node_labels,
+                    labels,
+                    use_alpha_api: flags[0],
+                    use_job_for_cleaning: flags[1],
+                    use_node_name_only: flags[2],
+                    set_pv_owner_ref: flags[3],
+                    remove_not_ready_taint: flags[4],
+                    min_resync_period: seconds
+                        .and_then(|seconds| format!("{seconds}s").parse().ok()),
+                    job_tolerations: tolerations
+                        .into_iter()
+                        .map(|toleration_seconds| Toleration {
+                            operator: Some("Exists".to_owned()),
+                            toleration_seconds,
+                            ..Toleration::default()
+                        })
+                        .collect(),
+                    not_ready_taint_key: taint,
+                    class_gone,
+                    findings: Vec::new(),
+                }
             },
         )
 }

@@ -35,6 +35,11 @@ pub(super) fn render(config: &Config) -> BTreeMap<String, String> {
             "provisionerNotReadyNodeTaintKey".to_owned(),
             json!(config.not_ready_taint_key),
         ),
+        ("whenClassGone".to_owned(), json!(action(config.class_gone))),
+        (
+            "withdrawClassAfter".to_owned(),
+            json!(after(config.class_gone)),
+        ),
     ]);
     if let Some(period) = config.min_resync_period {
         values.insert("minResyncPeriod".to_owned(), json!(period.to_string()));
@@ -77,12 +82,20 @@ fn class_of(class: &Class) -> Value {
         "blockCleanerCommand": command,
         "selector": terms,
         "requireEmpty": class.require_empty,
-        "whenGone": match class.when_gone {
-            WhenGone::Keep => "keep",
-            WhenGone::Withdraw => "withdraw",
-        },
-        "withdrawAfter": format!("{}s", class.withdraw_after.as_secs()),
+        "whenGone": action(class.gone),
+        "withdrawAfter": after(class.gone),
     })
+}
+
+fn action(policy: GonePolicy) -> &'static str {
+    match policy.action {
+        WhenGone::Keep => "keep",
+        WhenGone::Withdraw => "withdraw",
+    }
+}
+
+fn after(policy: GonePolicy) -> String {
+    format!("{}s", policy.after.as_secs())
 }
 
 fn term(term: &SelectorTerm) -> Value {

@@ -170,6 +170,53 @@ fn cfg_08_no_classes_are_valid() {
     }
 }
 
+/// Whatever is wrong with one key, what the others say is in force.
+#[rstest]
+#[case("storageClassMap", "fast: {hostDir: /h}")]
+#[case("storageClassMap", "[]")]
+#[case("nodeLabelsForPV", "zone")]
+#[case("labelsForPV", "a: [b]")]
+#[case("useAlphaAPI", "maybe")]
+#[case("useJobForCleaning", "maybe")]
+#[case("jobTolerations", "{}")]
+#[case("minResyncPeriod", "5 minutes")]
+#[case("setPVOwnerRef", "{")]
+#[case("removeNodeNotReadyTaint", "1")]
+#[case("provisionerNotReadyNodeTaintKey", "a b")]
+#[case("whenClassGone", "burn")]
+#[case("withdrawClassAfter", "-5m")]
+#[case("nonsense", "\t\t---\n: :")]
+fn cfg_07_a_wrong_key_takes_no_other_down(#[case] key: &str, #[case] value: &str) {
+    let values = [
+        ("storageClassMap", "good: {hostDir: /g, mountDir: /g}"),
+        ("useNodeNameOnly", "yes"),
+        (key, value),
+    ];
+    let read = config(&values);
+    assert!(read.use_node_name_only);
+    assert!(!read.findings.is_empty(), "it is said");
+    if key != "storageClassMap" {
+        assert_eq!(names(&read), ["good"]);
+    }
+}
+
+/// Upstream goes through a map in random order and tells of the first.
+#[test]
+fn cfg_09_all_that_is_wrong_is_said_in_the_order_of_the_text() {
+    let classes = "c: {hostDir: c, mountDir: /c}\nb: {hostDir: /b}\na: {mountDir: /a}\n";
+    let read = config(&[("storageClassMap", classes), ("labelsForPV", "x: {}")]);
+    let keys: Vec<_> = read.findings.iter().map(|f| f.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "labelsForPV.x",
+            "storageClassMap.c.hostDir",
+            "storageClassMap.b",
+            "storageClassMap.a"
+        ]
+    );
+}
+
 #[test]
 fn cfg_10_classes_are_a_map() {
     for text in ["[]", "text", "1"] {

@@ -101,7 +101,7 @@ pub(crate) async fn volumes_of_others_are_never_touched(world: &World) {
     site.clean_up().await;
 }
 
-pub(crate) async fn a_taken_name_is_left_alone_and_a_longer_one_used(world: &World) {
+pub(crate) async fn pv_18_a_taken_name_is_left_alone_and_a_longer_one_used(world: &World) {
     let site = Site::new(world).await;
     let fast = site.class("fast", "").await;
     let name = provisor::pv::name("vol1", &site.node, &fast.name);
