@@ -1,10 +1,16 @@
 //! The command line as typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::config::DEFAULT_DIR;
+
+mod upstream;
+
+pub use upstream::Verbosity;
 
 /// Offers a node's local disks as PersistentVolumes and wipes them when they are released.
 #[derive(Clone, Debug, Parser)]
@@ -15,10 +21,31 @@ pub struct Args {
     pub command: Command,
 }
 
+impl Args {
+    /// Reads a command line. One without a command is taken for upstream's, and for `run`.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the help that it asks for.
+    pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let args: Vec<OsString> = args.into_iter().collect();
+        if !upstream::is_upstreams(&args) {
+            return Self::try_parse_from(args);
+        }
+        let translated = upstream::translate(&args)
+            .map_err(|why| Self::command().error(ErrorKind::ValueValidation, why))?;
+        let mut read = Self::try_parse_from(translated.args)?;
+        if let Command::Run(run) = &mut read.command {
+            run.idle_flags = translated.idle;
+        }
+        Ok(read)
+    }
+}
+
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Run as the daemon of one node.
+    /// Run as the daemon of one node. So does a command line of sig-storage-local-static-provisioner, which
+    /// has no command.
     Run(RunArgs),
     /// Print what the daemon would do now, and do nothing.
     Plan(PlanArgs),
@@ -61,23 +88,21 @@ pub struct RunArgs {
     /// Where and what.
     #[command(flatten)]
     pub node: NodeArgs,
-    /// Namespace of the Pod, as upstream has it; Events name it.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "MY_NAMESPACE",
-        default_value = "default"
-    )]
-    pub namespace: String,
     /// Address of /metrics, /healthz, /readyz and /status; empty for none.
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     pub listen_address: String,
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
-    /// How log lines look. RUST_LOG chooses which there are.
+    /// How log lines look.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
+    /// Which log lines there are, unless RUST_LOG says so.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub verbosity: Verbosity,
+    /// Upstream's flags that change nothing, and why.
+    #[arg(skip)]
+    pub idle_flags: Vec<String>,
 }
 
 /// `provisor plan`
@@ -121,25 +146,4 @@ pub enum Output {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
-    }
-
-    #[test]
-    fn cfg_01_50_51_run_has_upstreams_defaults() {
-        let Command::Run(run) = Args::parse_from(["provisor", "run"]).command else {
-            panic!()
-        };
-        assert_eq!(run.listen_address, ":8080");
-        assert_eq!(run.metrics_path, "/metrics");
-        assert_eq!(
-            run.node.config_dir.to_str(),
-            Some("/etc/provisioner/config")
-        );
-    }
-}
+mod tests;

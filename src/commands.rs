@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::args::{Args, Command, LogFormat};
+use crate::args::{Args, Command, LogFormat, Verbosity};
 use crate::error::Chain;
 
 pub mod adopt;
@@ -30,7 +30,7 @@ pub fn main(args: Args) -> ExitCode {
     let result = runtime.block_on(async {
         match args.command {
             Command::Run(args) => {
-                log(args.log_format);
+                log(args.log_format, args.verbosity);
                 Box::pin(run::main(args)).await
             }
             Command::Config(command) => config::main(&command),
@@ -63,16 +63,21 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 }
 
 /// kube logs each failed connection and each cut stream by itself; we say it once, with what failed.
-const DEFAULT_FILTER: &str = "info,kube_client=error,kube_client::client::builder=off";
+const OTHERS: &str = "kube_client=error,kube_client::client::builder=off";
 
 fn filter(default: &str) -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default))
 }
 
-fn log(format: LogFormat) {
+fn log(format: LogFormat, verbosity: Verbosity) {
+    let ours = match verbosity {
+        Verbosity::Info => "info".to_owned(),
+        // What else speaks at these levels is of no use to anybody here.
+        more => format!("info,provisor={}", more.as_str()),
+    };
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(DEFAULT_FILTER))
+        .with_env_filter(filter(&format!("{ours},{OTHERS}")))
         .with_target(false)
         .with_writer(io::stderr);
     // A second subscriber in one process (tests) is refused, and the first goes on.

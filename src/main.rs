@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use provisor::args::Args;
 
 fn main() -> ExitCode {
-    provisor::commands::main(provisor::args::Args::parse())
+    match Args::read(std::env::args_os()) {
+        Ok(args) => provisor::commands::main(args),
+        Err(error) => error.exit(),
+    }
 }

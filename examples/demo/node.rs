@@ -155,7 +155,6 @@ impl Daemon {
         let options = Options {
             config_dir,
             node_name: NODE.into(),
-            namespace: "default".into(),
             client: server.client_config(),
             listen_address: Some(address.clone()),
             metrics_path: "/metrics".into(),

@@ -68,8 +68,6 @@ pub struct Options {
     pub config_dir: PathBuf,
     /// Name of the Node object.
     pub node_name: String,
-    /// Namespace of the Pod.
-    pub namespace: String,
     /// How the API server is reached.
     pub client: kube::Config,
     /// Address of the HTTP server; `None` for none.
@@ -84,10 +82,12 @@ pub struct Options {
 /// What keeps the daemon from starting: no node name, no way to the API server, no configuration, a
 /// taken port. Nothing that happens later ends it.
 pub async fn main(args: RunArgs) -> anyhow::Result<()> {
+    for flag in &args.idle_flags {
+        warn!("{flag}");
+    }
     let options = Options {
         config_dir: args.node.config_dir,
         node_name: node_name(args.node.node_name)?,
-        namespace: args.namespace,
         client: cluster::config()
             .await
             .context("can't find the API server")?,

@@ -109,7 +109,7 @@ kubectl apply -f "$repo/deploy/manifests" > /dev/null
 expect "the DaemonSet rolls out" 60 kubectl -n provisor rollout status daemonset/provisor --timeout=60s
 address=$(kubectl -n provisor get pod -l app.kubernetes.io/name=provisor -o 'jsonpath={.items[0].status.podIP}')
 page() { curl -fsS -m 5 "http://$address:8080/" | grep -F "$1"; }
-expect "its container sees node name, namespace, host processes and ConfigMap" 10 page "node=node-a namespace=provisor host_pids=true config=true disks=0"
+expect "its container sees node name, host processes and ConfigMap" 10 page "node=node-a host_pids=true config=true disks=0"
 mkdir -p "$RUN/disks"
 truncate -s 64M "$RUN/disks/a.img" "$RUN/disks/b.img"
 loop_a=$(losetup --find --show "$RUN/disks/a.img") loop_b=$(losetup --find --show "$RUN/disks/b.img")

@@ -14,9 +14,8 @@ fn main() -> std::io::Result<()> {
         let mut request = [0; 1024];
         let _ = stream.read(&mut request)?;
         let body = format!(
-            "node={} namespace={} host_pids={} config={:?} disks={:?}\n",
+            "node={} host_pids={} config={:?} disks={:?}\n",
             env::var("MY_NODE_NAME").unwrap_or_default(),
-            env::var("MY_NAMESPACE").unwrap_or_default(),
             fs::read_to_string("/proc/1/comm").is_ok_and(|name| !name.starts_with("provisor")),
             fs::read_to_string("/etc/provisioner/config/storageClassMap").is_ok_and(|map| map.contains("fast-disks:")),
             fs::read_to_string("/proc/self/mounts")?.lines().filter(|line| line.contains("/mnt/fast-disks/")).count(),

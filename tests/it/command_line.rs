@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::daemon::provisor;
+use crate::support::daemon::{Process, provisor};
 use crate::support::disks::{Loop, Mounted};
-use crate::support::site::{Site, World, name_of};
+use crate::support::site::{Site, World, name_of, until};
 
 /// A configuration of two classes with a volume and a plain directory in each.
 struct Machine {
@@ -150,4 +150,43 @@ fn errors_say_what_to_do() {
     let args = ["run", "--config-dir", &config, "--node-name", "n1"];
     let (success, _, err) = provisor(&args, &[("KUBECONFIG", missing)]);
     assert!(!success && err.contains("/nonexistent/kubeconfig"), "{err}");
+}
+
+/// What a DaemonSet of upstream's image may pass, after the image was swapped.
+#[tokio::test]
+async fn cfg_40_43_50_54_upstreams_flags_and_environment_start_the_daemon() {
+    let world = World::stand_in();
+    let site = Site::new(&world).await;
+    let fast = site.class("fast", "").await;
+    let point = fast.dir.join("vol1");
+    fs::create_dir(&point).unwrap();
+    let _mount = Mounted::tmpfs(&point);
+    let daemon = Process::start_with(site.setup(), |command, address| {
+        command
+            .args(["-v=4", "-discovery-period", "10s", "-logtostderr"])
+            .args([&format!("-listen-address={address}"), "-metrics-path=/m"])
+            .envs([
+                ("MY_NAMESPACE", "kube-system"),
+                ("JOB_CONTAINER_IMAGE", "x"),
+            ])
+            .env_remove("RUST_LOG");
+    });
+    site.until_phase(&fast, "vol1", "Available").await;
+    let (status, metrics) = daemon.get("/m").expect("it answers");
+    assert_eq!(status, 200);
+    let offered =
+        "local_volume_provisioner_persistentvolume_discovery_total{mode=\"Filesystem\"} 1";
+    until("it is counted", async || {
+        daemon.get("/m")?.1.contains(offered).then_some(())
+    })
+    .await;
+    assert!(metrics.contains("provisor_"), "{metrics}");
+    let log = daemon.log();
+    assert!(
+        log.contains("--discovery-period changes nothing: nothing is polled"),
+        "{log}"
+    );
+    assert!(log.contains("DEBUG"), "{log}");
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(daemon.wait().0.success());
 }

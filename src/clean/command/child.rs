@@ -254,9 +254,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_learns_its_device() {
+    fn cfg_44_a_program_learns_its_device_and_has_our_environment() {
         let limit = Duration::from_secs(60);
-        assert_eq!(run_for("test $LOCAL_PV_BLKDEVICE = /dev/x", limit), Ok(()));
+        let path = std::env::var("PATH").expect("there is a PATH");
+        let script = format!("test $LOCAL_PV_BLKDEVICE = /dev/x && test \"$PATH\" = '{path}'");
+        assert_eq!(run_for(&script, limit), Ok(()));
     }
 
     #[test]

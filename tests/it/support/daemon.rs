@@ -34,7 +34,6 @@ impl Daemon {
         let options = Options {
             config_dir: setup.config_dir.clone(),
             node_name: setup.node.clone(),
-            namespace: "default".into(),
             client: setup.access.clone(),
             listen_address: Some(address.clone()),
             metrics_path: "/metrics".into(),
@@ -92,22 +91,28 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(setup: &Setup) -> Self {
+        Self::start_with(setup, |command, address| {
+            command.arg("run").args(["--listen-address", address]).env(
+                "RUST_LOG",
+                "debug,hyper=info,hyper_util=info,rustls=info,kube_client=info,tower=info",
+            );
+        })
+    }
+
+    /// As `arguments` makes it, but for where things are.
+    pub(crate) fn start_with(setup: &Setup, arguments: impl FnOnce(&mut Command, &str)) -> Self {
         let address = free_address();
         let log = setup
             .config_dir
             .with_extension(format!("log-{}", address.replace(':', "-")));
         let file = std::fs::File::create(&log).expect("the test's directory takes a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_provisor"))
-            .arg("run")
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provisor"));
+        arguments(&mut command, &address);
+        let child = command
             .arg("--config-dir")
             .arg(&setup.config_dir)
-            .args(["--listen-address", &address])
             .env("MY_NODE_NAME", &setup.node)
             .env("KUBECONFIG", &setup.kubeconfig)
-            .env(
-                "RUST_LOG",
-                "debug,hyper=info,hyper_util=info,rustls=info,kube_client=info,tower=info",
-            )
             .stdin(Stdio::null())
             .stderr(file)
             .spawn()
