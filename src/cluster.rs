@@ -19,6 +19,7 @@ mod error;
 mod events;
 mod follow;
 mod patch;
+mod rights;
 mod this_node;
 mod volumes;
 
@@ -27,6 +28,7 @@ pub use classes::watch_classes;
 pub use client::{CALL_DEADLINE, ClientError, call, client, config};
 pub use error::ApiError;
 pub use events::{EventKind, EventSink, EventTask};
+pub use rights::{Right, watch_rights};
 pub use this_node::{list_nodes, watch_node};
 pub use volumes::{Created, Volumes, watch_volumes};
 
@@ -52,6 +54,8 @@ pub enum ClusterEvent {
     /// This node's Node, at the end of each list and whenever a fact changed. `None` when there is
     /// no such Node (yet, or any more).
     Node(Option<NodeFacts>),
+    /// The rights that we were found to lack, all of them; none when they were granted meanwhile.
+    Rights(Vec<Right>),
 }
 
 /// What was shown about the PersistentVolumes that carry this node's label.

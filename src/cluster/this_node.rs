@@ -2,6 +2,7 @@
 //! the time and is large.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -18,7 +19,13 @@ use crate::serve::{ApiMethod, Metrics, WatchKind};
 /// Nodes listed at a time.
 const PAGE: u32 = 500;
 
-/// Sends the facts of the Node `name` until `cancel`: after each list, and whenever one changed.
+/// The watch has so long to say its first word before the Node is read without it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the Node is read then.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+
+/// Sends the facts of the Node `name` until `cancel`: after each list, and whenever one changed. With
+/// upstream's rights, which are only to get it (contract RBAC-04), it is read from time to time.
 pub async fn watch_node(
     client: Client,
     name: &str,
@@ -26,6 +33,8 @@ pub async fn watch_node(
     metrics: Arc<Metrics>,
     cancel: CancellationToken,
 ) {
+    let heard = CancellationToken::new();
+    let read = heard.run_until_cancelled(read_node(client.clone(), name, &tx, &metrics));
     let target = Target {
         api: Api::<PartialObjectMeta<Node>>::all(client),
         kind: WatchKind::Nodes,
@@ -35,6 +44,7 @@ pub async fn watch_node(
     };
     let mut known = None;
     let news = |change| {
+        heard.cancel();
         let (now, always): (Option<NodeFacts>, _) = match change {
             Change::Listed(all) => (all.into_iter().next(), true),
             Change::Applied(facts) => (Some(facts), false),
@@ -47,8 +57,28 @@ pub async fn watch_node(
         known.clone_from(&now);
         Some(ClusterEvent::Node(now))
     };
-    let watch = Box::pin(follow(target, metrics, keep, news, tx));
-    cancel.run_until_cancelled(watch).await;
+    let watch = follow(target, Arc::clone(&metrics), keep, news, tx.clone());
+    let both = Box::pin(async { tokio::join!(watch, read) });
+    cancel.run_until_cancelled(both).await;
+}
+
+/// Reads the Node by its name, for as long as nobody stops it.
+async fn read_node(client: Client, name: &str, tx: &mpsc::Sender<ClusterEvent>, metrics: &Metrics) {
+    let api = Api::<Node>::all(client);
+    let mut pause = PATIENCE;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = READ_AGAIN;
+        let facts = match call(metrics, ApiMethod::Get, api.get_metadata(name)).await {
+            Ok(node) => keep(node).ok(),
+            Err(ApiError::NotFound(_)) => None,
+            // The watch has the same trouble and says so.
+            Err(_) => continue,
+        };
+        if tx.send(ClusterEvent::Node(facts)).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// The facts of every Node of the cluster, for one-shot commands.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::run::{lacks, node_name, watch_cluster};
+use super::run::{CLUSTER_QUEUE, lacks, node_name, watch_cluster};
 use crate::args::{Output, PlanArgs};
 use crate::cluster::{self, ClusterEvent, VolumeEvent};
 use crate::config::{self, Config};
@@ -109,7 +109,8 @@ impl World {
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
         // The names don't change while this runs; their sender may go.
         let (_, names) = watch::channel(config.classes.keys().cloned().collect());
-        let (mut events, watches) = watch_cluster(&client, name, names, &metrics, &cancel);
+        let (sender, mut events) = mpsc::channel(CLUSTER_QUEUE);
+        let watches = watch_cluster(&client, name, names, sender, &metrics, &cancel);
         let (mut node, mut classes, mut volumes) = (None, None, None);
         let read = async {
             while node.is_none() || classes.is_none() || volumes.is_none() {
@@ -117,7 +118,7 @@ impl World {
                     Some(ClusterEvent::Node(facts)) => node = Some(facts),
                     Some(ClusterEvent::Classes(facts)) => classes = Some(facts),
                     Some(ClusterEvent::Volumes(VolumeEvent::Synced(list))) => volumes = Some(list),
-                    Some(ClusterEvent::Volumes(_) | ClusterEvent::Watch { .. }) => {}
+                    Some(_) => {}
                     None => break,
                 }
             }

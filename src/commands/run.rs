@@ -1,7 +1,7 @@
 //! `provisor run`: the daemon of one node, and the composition root of the house.
 //!
 //! Tasks and threads, and what flows between them:
-//! - watches of the API server (three tasks) send [`ClusterEvent`]s;
+//! - watches of the API server and of our rights there (four tasks) send [`ClusterEvent`]s;
 //! - `node::watch` (two threads) marks classes dirty;
 //! - the reloader (two threads) sends each new configuration to the owner and to the
 //!   watch over the kernel;
@@ -52,7 +52,7 @@ use report::Report;
 use work::Tools;
 
 /// How many events of the API server may wait for the owner; watches pause beyond it.
-const CLUSTER_QUEUE: usize = 256;
+pub(super) const CLUSTER_QUEUE: usize = 256;
 
 /// How long workers have to come to a safe point after the first SIGTERM. Below the 30 s that a Pod
 /// has by default.
@@ -161,8 +161,12 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     tasks.spawn(publisher.run(background.clone()));
     let volumes = Volumes::new(client.clone(), Arc::clone(&metrics));
     let (names, wanted) = watch::channel(config.classes.keys().cloned().collect());
-    let (cluster_events, watches) =
-        watch_cluster(&client, &options.node_name, wanted, &metrics, &background);
+    let (sender, cluster_events) = mpsc::channel(CLUSTER_QUEUE);
+    let counts = Arc::clone(&metrics);
+    let rights = cluster::watch_rights(client.clone(), sender.clone(), counts, background.clone());
+    tasks.spawn(rights);
+    let node_name = options.node_name.as_str();
+    let watches = watch_cluster(&client, node_name, wanted, sender, &metrics, &background);
 
     let dirty = Arc::new(Dirty::new(config.classes.keys().cloned()));
     let kernel = Kernel::start(&config, Arc::clone(&dirty)).context("can't watch the kernel")?;
@@ -212,21 +216,18 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     Ok(())
 }
 
-/// The watches of the API server, as one future to drive until `cancel`, and what they send.
+/// The watches of the API server, as one future to drive until `cancel`.
 pub(super) fn watch_cluster(
     client: &Client,
     node: &str,
     names: watch::Receiver<BTreeSet<ClassName>>,
+    sender: mpsc::Sender<ClusterEvent>,
     metrics: &Arc<Metrics>,
     cancel: &CancellationToken,
-) -> (
-    mpsc::Receiver<ClusterEvent>,
-    impl Future<Output = ()> + use<>,
-) {
-    let (sender, receiver) = mpsc::channel(CLUSTER_QUEUE);
+) -> impl Future<Output = ()> + use<> {
     let (client, metrics, cancel) = (client.clone(), Arc::clone(metrics), cancel.clone());
     let node = node.to_owned();
-    let watches = async move {
+    async move {
         let with = || (sender.clone(), Arc::clone(&metrics), cancel.clone());
         let (tx, counts, end) = with();
         let classes = cluster::watch_classes(client.clone(), names, tx, counts, end);
@@ -235,8 +236,7 @@ pub(super) fn watch_cluster(
         let (tx, counts, end) = with();
         let this_node = cluster::watch_node(client.clone(), &node, tx, counts, end);
         tokio::join!(classes, volumes, this_node);
-    };
-    (receiver, watches)
+    }
 }
 
 /// What this process lacks, as far as that can be found out in time: a directory on a dead network mount

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::scenarios::tests_of_scenarios;
+use crate::scenarios::{adoption, tests_of_scenarios};
+use crate::support::apiserver::{Action, Fault, Verb};
 use crate::support::daemon::Daemon;
 use crate::support::disks::Mounted;
 use crate::support::site::{Site, World, name_of};
@@ -36,4 +37,25 @@ async fn a_reclaimed_volume_is_deleted_once_and_offered_without_a_retry() {
         .filter(|event| event["reason"] == "PvGone")
         .collect();
     assert!(refusals.is_empty(), "{refusals:?}");
+}
+
+#[test]
+fn upstreams_rights_are_enough_to_start_with() {
+    crate::scenarios::run(async || {
+        let world = World::stand_in();
+        let site = Site::new(&world).await;
+        let server = world.server().expect("it is the stand-in");
+        let access = world.access().await;
+        let refuse = || Fault::new(Action::Refuse(403));
+        let volumes = server.inject(refuse().method("PATCH").path("/api/v1/persistentvolumes"));
+        let nodes = [Verb::List, Verb::Watch]
+            .map(|verb| server.inject(refuse().verb(verb).path("/api/v1/nodes")));
+        let grant = async || {
+            server.lift(volumes);
+            nodes.into_iter().for_each(|fault| server.lift(fault));
+        };
+        let scenario =
+            adoption::with_upstreams_rights_it_offers_and_waits_for_more(&site, access, grant);
+        Box::pin(scenario).await;
+    });
 }

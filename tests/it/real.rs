@@ -5,4 +5,5 @@ mod apiserver;
 mod cluster;
 mod life;
 mod pods;
+mod rights;
 mod standin;

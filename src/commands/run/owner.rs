@@ -243,6 +243,13 @@ impl Owner {
                 self.known.node = true;
                 self.node = facts;
             }
+            ClusterEvent::Rights(missing) => {
+                self.report.rights(&missing);
+                if missing.is_empty() {
+                    self.retries.hurry_all(Instant::now());
+                }
+                self.stale = true;
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::Options;
 use super::retry::Retries;
 use super::work::{Job, Outcome as Ended, Wiped};
-use crate::cluster::{ApiError, EventKind, EventSink};
+use crate::cluster::{ApiError, EventKind, EventSink, Right};
 use crate::config::{Cleaner, Config};
 use crate::node::selfcheck::Lack;
 use crate::plan::{Stage, Step, Subject};
@@ -40,6 +40,8 @@ pub(super) struct Report {
     node_name: String,
     /// What the Pod lacks, in words.
     lacks: Vec<String>,
+    /// What its ServiceAccount lacks, in words.
+    rights: Vec<String>,
     /// What is refused now, to tell what is new.
     refused: HashMap<Subject, Reason>,
     published: Option<Instant>,
@@ -75,6 +77,7 @@ impl Report {
             base,
             node_name: options.node_name.clone(),
             lacks: Vec::new(),
+            rights: Vec::new(),
             refused: HashMap::new(),
             published: None,
         };
@@ -84,16 +87,33 @@ impl Report {
 
     /// Says what the Pod lacks. Before [`Report::serving`], so that `/status` shows it from the start.
     pub(super) fn lacking(&mut self, lacks: &[Lack]) {
-        let reason = Reason::NodeSetup;
-        for lack in lacks {
-            let text = lack.to_string();
-            warn!(reason = %reason, "{text}");
-            self.metrics.refused(reason);
-            self.say_of_node(reason.as_str(), &text);
-            self.lacks.push(format!("{reason}: {text}"));
-        }
-        self.base.findings.splice(0..0, self.lacks.iter().cloned());
+        let said = lacks.iter().map(|lack| self.lack(&lack.to_string()));
+        self.lacks = said.collect();
+        self.show_findings();
         self.status.send_replace(Arc::new(self.base.clone()));
+    }
+
+    /// Says which rights are missing; those that were missing before are not any more.
+    pub(super) fn rights(&mut self, missing: &[Right]) {
+        if missing.is_empty() {
+            info!("the rights that were missing are there");
+        }
+        let said = missing.iter().map(|right| {
+            self.lack(&format!(
+                "the ServiceAccount may not {} {}, so {}: add the verb to its ClusterRole",
+                right.verb, right.resource, right.without
+            ))
+        });
+        self.rights = said.collect();
+        self.show_findings();
+    }
+
+    fn lack(&self, text: &str) -> String {
+        let reason = Reason::NodeSetup;
+        warn!(reason = %reason, "{text}");
+        self.metrics.refused(reason);
+        self.say_of_node(reason.as_str(), text);
+        format!("{reason}: {text}")
     }
 
     /// What the HTTP server shows.

@@ -19,6 +19,8 @@ pub enum ApiMethod {
     Delete,
     /// Creation of an Event.
     Event,
+    /// A question for our own rights.
+    Review,
 }
 
 impl ApiMethod {
@@ -31,6 +33,7 @@ impl ApiMethod {
             Self::Patch => "patch",
             Self::Delete => "delete",
             Self::Event => "event",
+            Self::Review => "review",
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Volumes that the reference provisioner made.
+//! Volumes that the reference provisioner made, and the rights that it had.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 use super::{foreign, leave, mount, use_once};
-use crate::support::daemon::{Daemon, provisor};
+use crate::support::daemon::{Daemon, Setup, provisor};
 use crate::support::site::{ClassDir, Site, World, name_of, object, uid_of, until};
 
 /// A volume exactly as upstream 2.9 makes it, in one of its two name modes.
@@ -126,4 +126,53 @@ pub(crate) async fn upstreams_volumes_are_adopted_as_they_are(world: &World) {
         .await
         .expect("it can be deleted");
     site.clean_up().await;
+}
+
+/// The image was swapped and nothing else: `access` has upstream's rights (contract RBAC-01 to RBAC-04),
+/// until `grant` adds those of ours.
+pub(crate) async fn with_upstreams_rights_it_offers_and_waits_for_more(
+    site: &Site<'_>,
+    access: kube::Config,
+    grant: impl AsyncFnOnce(),
+) {
+    let fast = site.class("fast", "").await;
+    let disks = [mount(&fast, "old"), mount(&fast, "new")];
+    let provisioner = format!("local-volume-provisioner-{}", site.node);
+    let old = upstreams(site, &fast, "old", &provisioner);
+    let made = site.pvs().create(&PostParams::default(), &old).await;
+    let old = made.expect("it can be made");
+
+    let setup = Setup {
+        access,
+        ..site.setup().clone()
+    };
+    let daemon = Daemon::start(&setup);
+    let new = site.until_phase(&fast, "new", "Available").await;
+    let lack = "the ServiceAccount may not patch persistentvolumes";
+    let is_said = || daemon.get("/status").map(|(_, status)| status.contains(lack));
+    until("what is missing is said", async || {
+        is_said().filter(|said| *said)
+    })
+    .await;
+    // What is not ours yet is an entry of the node's.
+    let note = site.until_event(&site.node, "ApiRefused").await;
+    assert!(note.contains("forbidden") && note.contains(name_of(&old)), "{note}");
+    use_once(site, &new, || leave(&disks[1])).await;
+    let note = site.until_event(name_of(&new), "ApiRefused").await;
+    assert!(note.contains("forbidden"), "{note}");
+    assert!(disks[1].point().join("marker").exists());
+    let now = site.pvs().get(name_of(&old)).await.expect("it is there");
+    assert_eq!(now.metadata.labels, None);
+
+    grant().await;
+    site.until_offered_again(&fast, "new", &new).await;
+    assert!(!disks[1].point().join("marker").exists());
+    until("upstream's volume is adopted", async || {
+        let now = site.pvs().get(name_of(&old)).await.ok()?;
+        assert_eq!(uid_of(&now), uid_of(&old));
+        now.metadata.labels?.get("provisor.dev/node").cloned()
+    })
+    .await;
+    until("nothing is missing", async || is_said().filter(|said| !*said)).await;
+    daemon.stop().expect("it stops cleanly");
 }

@@ -46,8 +46,6 @@ impl Report {
     pub(super) fn findings(&mut self, known: &[Finding]) {
         let findings = &self.config.findings;
         self.metrics.observe_findings(findings);
-        let written = findings.iter().map(ToString::to_string);
-        self.base.findings = self.lacks.iter().cloned().chain(written).collect();
         // A finding that only moved to another line is no news.
         let known: BTreeSet<_> = known.iter().map(|f| (&f.key, &f.text)).collect();
         for finding in findings
@@ -62,5 +60,13 @@ impl Report {
             error!(file, line, key = finding.key, "configuration: {text}");
             self.say_of_node(REFUSED, &format!("ConfigMap: {finding}"));
         }
+        self.show_findings();
+    }
+
+    /// What is wrong with the Pod comes before what is wrong with the configuration.
+    pub(super) fn show_findings(&mut self) {
+        let written = self.config.findings.iter().map(ToString::to_string);
+        let lacks = self.lacks.iter().chain(&self.rights).cloned();
+        self.base.findings = lacks.chain(written).collect();
     }
 }

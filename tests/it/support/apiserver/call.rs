@@ -19,6 +19,8 @@ use super::state::Shared;
 use super::watch::{Watch, WatchOptions};
 use super::write::{self, WriteOptions};
 
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
 type Reply = Result<Response<Body>, Failure>;
 
 /// One request on its way to an answer.
@@ -83,6 +85,9 @@ impl Call<'_> {
         if ["/healthz", "/readyz", "/livez"].contains(&path) {
             return Ok(reply(200, "text/plain", b"ok".to_vec()));
         }
+        if path == REVIEWS && self.record.method == "POST" {
+            return Ok(json_reply(201, &self.review()));
+        }
         if let Some(document) = discovery(path) {
             return Ok(json_reply(200, &document));
         }
@@ -114,6 +119,29 @@ impl Call<'_> {
             ("DELETE", _) if !is_collection && !target.is_status => self.write(target),
             _ => Err(Failure::wrong_method()),
         }
+    }
+
+    /// Everybody may do everything that no fault forbids.
+    fn review(&self) -> serde_json::Value {
+        let mut review = self.record.body.clone();
+        let asked = &review["spec"]["resourceAttributes"];
+        let method = match asked["verb"].as_str() {
+            Some("create") => "POST",
+            Some("patch") => "PATCH",
+            Some("delete") => "DELETE",
+            _ => "GET",
+        };
+        let plural = asked["resource"].as_str().unwrap_or_default();
+        let request = Request {
+            method: method.to_owned(),
+            path: format!("/api/v1/{plural}/x"),
+            ..self.record.clone()
+        };
+        let allowed = self
+            .shared
+            .read(|state| !state.faults.is_forbidden(&request));
+        review["status"] = json!({"allowed": allowed});
+        review
     }
 
     fn scope(&self, target: &Target) -> Result<Scope, Failure> {

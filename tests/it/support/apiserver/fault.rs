@@ -128,6 +128,12 @@ impl Faults {
         self.rules.clear();
     }
 
+    /// Whether such a request would be refused for want of rights.
+    pub(super) fn is_forbidden(&self, request: &Request) -> bool {
+        let rule = self.rules.iter().find(|(_, rule)| rule.fits(request));
+        rule.is_some_and(|(_, rule)| rule.action == Action::Refuse(403))
+    }
+
     /// The action of the first rule that fits, which it uses up by one.
     pub(super) fn take(&mut self, request: &Request) -> Option<Action> {
         let (_, rule) = self.rules.iter_mut().find(|(_, rule)| rule.fits(request))?;
