@@ -65,11 +65,29 @@ pub enum WatchError {
 /// Watches until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    shared: Arc<Shared>,
-    sources: Vec<&'static str>,
+    sources: Sources,
     /// The thread's last word; the sender goes with the thread also by a panic.
     end: Mutex<Receiver<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What tells of changes; lives on when the watch ends.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    shared: Arc<Shared>,
+    working: Vec<&'static str>,
+}
+
+impl Sources {
+    /// The sources that are in use.
+    pub fn working(&self) -> &[&'static str] {
+        &self.working
+    }
+
+    /// What can't be watched at this time, and why.
+    pub fn warnings(&self) -> Vec<String> {
+        self.shared.warnings().iter().cloned().collect()
+    }
 }
 
 impl Watch {
@@ -91,9 +109,9 @@ impl Watch {
             stop: AtomicBool::new(false),
             warnings: Mutex::default(),
         });
-        let mut sources = Vec::new();
+        let mut working = Vec::new();
         let mut keep = |name, warning: Option<String>| match warning {
-            None => sources.push(name),
+            None => working.push(name),
             Some(text) => shared.warn(format!("{name}: {text}")),
         };
         // Opened here, because a mount namespace belongs to the thread that opens the table.
@@ -124,8 +142,7 @@ impl Watch {
             })
             .map_err(WatchError::Thread)?;
         Ok(Self {
-            shared,
-            sources,
+            sources: Sources { shared, working },
             end: Mutex::new(end),
             thread: Some(thread),
         })
@@ -134,24 +151,20 @@ impl Watch {
     /// Compares the watched directories with what their paths lead to now. For the slow timer: a
     /// renamed ancestor of a directory makes no event.
     pub fn recheck(&self) {
-        self.shared.wake();
+        self.sources.shared.wake();
     }
 
-    /// The sources that are in use.
-    pub fn sources(&self) -> &[&'static str] {
+    /// What tells of changes.
+    pub fn sources(&self) -> &Sources {
         &self.sources
-    }
-
-    /// What can't be watched, and why.
-    pub fn warnings(&self) -> Vec<String> {
-        self.shared.warnings().iter().cloned().collect()
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.wake();
+        let shared = &self.sources.shared;
+        shared.stop.store(true, Ordering::SeqCst);
+        shared.wake();
         let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
         let is_stuck = end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
         if let Some(thread) = self.thread.take().filter(|_| !is_stuck) {

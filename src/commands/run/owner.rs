@@ -292,6 +292,7 @@ impl Owner {
     fn start_scans(&mut self, now: Instant) {
         if self.rescan <= now {
             self.rescan = now + RESCAN;
+            self.stale = true;
             self.dirty.mark(Dirt::All);
         }
         self.waiting.append(&mut self.dirty.take());

@@ -16,6 +16,7 @@ use super::work::{Job, Outcome as Ended, Wiped};
 use crate::cluster::{ApiError, EventKind, EventSink, Right};
 use crate::config::{Cleaner, Config};
 use crate::node::selfcheck::Lack;
+use crate::node::watch::Sources;
 use crate::plan::{Stage, Step, Subject};
 use crate::pv::{Phase, Pv, parse_quantity, quantity};
 use crate::serve::{
@@ -37,6 +38,8 @@ pub(super) struct Report {
     health: Arc<Health>,
     status: watch::Sender<Arc<Status>>,
     base: Status,
+    /// What tells of the kernel's changes at this time.
+    kernel: watch::Receiver<Sources>,
     node_name: String,
     /// What the Pod lacks, in words.
     lacks: Vec<String>,
@@ -60,12 +63,11 @@ impl Report {
         config: &Arc<Config>,
         metrics: Arc<Metrics>,
         events: EventSink,
-        sources: Vec<SourceStatus>,
+        kernel: watch::Receiver<Sources>,
     ) -> Self {
         let base = Status {
             version: env!("CARGO_PKG_VERSION"),
             node: options.node_name.clone(),
-            sources,
             ..Status::default()
         };
         let mut report = Self {
@@ -75,6 +77,7 @@ impl Report {
             health: Arc::new(Health::default()),
             status: watch::Sender::new(Arc::new(base.clone())),
             base,
+            kernel,
             node_name: options.node_name.clone(),
             lacks: Vec::new(),
             rights: Vec::new(),
@@ -299,6 +302,21 @@ impl Report {
             .node(name, name, EventKind::Warning, reason, note);
     }
 
+    fn kernel_sources(&self) -> Vec<SourceStatus> {
+        let sources = self.kernel.borrow();
+        let source = |name: &str, working, detail| SourceStatus {
+            name: name.to_owned(),
+            working,
+            detail,
+        };
+        let working = sources.working().iter();
+        let working = working.map(|name| source(name, true, String::new()));
+        let broken = sources.warnings().into_iter();
+        working
+            .chain(broken.map(|detail| source("kernel", false, detail)))
+            .collect()
+    }
+
     fn status_of(
         &self,
         steps: &[Step],
@@ -306,6 +324,7 @@ impl Report {
         trouble: Trouble<'_>,
     ) -> Status {
         let mut status = self.base.clone();
+        status.sources.splice(0..0, self.kernel_sources());
         for class in self.config.classes.values() {
             let shown = ClassStatus {
                 directory: class.host_dir.display().to_string(),

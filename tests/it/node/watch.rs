@@ -25,10 +25,10 @@ fn watch(dir: &Path) -> (Watch, Receiver<Dirt>) {
     })
     .unwrap();
     assert_eq!(
-        watch.sources(),
+        watch.sources().working(),
         ["mountinfo", "uevents", "inotify"],
         "{:?}",
-        watch.warnings()
+        watch.sources().warnings()
     );
     (watch, receive)
 }
@@ -82,6 +82,25 @@ fn names_that_come_and_go_are_told_but_not_our_own_reading() {
     while let Ok(dirt) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
         assert_ne!(dirt, class(), "reading the directory is no change");
     }
+}
+
+/// An ancestor that is renamed makes no event; the slow timer finds it out.
+#[test]
+fn another_directory_of_the_same_path_is_watched_after_a_recheck() {
+    let root = tempfile::tempdir().unwrap();
+    let grandparent = subdir(root.path(), "grandparent");
+    let parent = subdir(&grandparent, "parent");
+    let dir = subdir(&parent, "dir");
+    let (watch, told) = watch(&dir);
+    settle(&told);
+    fs::rename(&grandparent, root.path().join("away")).unwrap();
+    fs::create_dir_all(&dir).unwrap();
+    settle(&told);
+    watch.recheck();
+    expect(&told, &class(), "a recheck");
+    settle(&told);
+    subdir(&dir, "entry");
+    expect(&told, &class(), "mkdir in the new directory");
 }
 
 #[test]
