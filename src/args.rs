@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::config::DEFAULT_DIR;
+use crate::config::{DEFAULT_DIR, GoDuration};
 
 mod upstream;
 
@@ -94,6 +95,10 @@ pub struct RunArgs {
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
+    /// The API server is asked for the first time after some random part of this, so that the daemons of a
+    /// large cluster do not come all at once.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = GoDuration::read_wait)]
+    pub start_spread: Duration,
     /// How log lines look.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,

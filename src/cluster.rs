@@ -23,7 +23,7 @@ mod rights;
 mod this_node;
 mod volumes;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, some_of};
 pub use classes::watch_classes;
 pub use client::{CALL_DEADLINE, ClientError, call, client, config};
 pub use error::ApiError;

@@ -158,6 +158,7 @@ impl Daemon {
             client: server.client_config(),
             listen_address: Some(address.clone()),
             metrics_path: "/metrics".into(),
+            start_spread: Duration::ZERO,
         };
         let stop = CancellationToken::new();
         let token = stop.clone();

@@ -49,6 +49,20 @@ fn cfg_50_51_address_and_path(#[case] args: &[&str]) {
 }
 
 #[rstest]
+#[case("0", Some(Duration::ZERO))]
+#[case("1m30s", Some(Duration::from_secs(90)))]
+#[case("-5s", None)]
+#[case("5", None)]
+fn a_spread_is_a_duration(#[case] text: &str, #[case] want: Option<Duration>) {
+    let flag = format!("--start-spread={text}");
+    let read = read(&["run", &flag]).map(|args| match args.command {
+        Command::Run(run) => run.start_spread,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.ok(), want);
+}
+
+#[rstest]
 #[case("-discovery-period=10s", true)]
 #[case("--discovery-period=1m0s", true)]
 #[case("--config-sync-period=5s", true)]

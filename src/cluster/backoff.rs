@@ -49,6 +49,11 @@ impl Backoff {
     }
 }
 
+/// Any part of `whole`, so that many that begin at one moment do not go on in step.
+pub fn some_of(whole: Duration) -> Duration {
+    whole.mul_f64(random_fraction())
+}
+
 /// Anything in `[0, 1)`. The standard library seeds its hashers from the kernel's randomness, which
 /// is all that jitter needs.
 pub(super) fn random_fraction() -> f64 {
@@ -91,6 +96,19 @@ mod tests {
         let asked = Duration::from_secs(7);
         let delay = backoff.after(Some(asked));
         assert!(delay >= asked && delay <= 2 * asked);
+    }
+
+    /// Five thousand daemons that start at one moment: no moment is twice as crowded as it has to be.
+    #[test]
+    fn many_starts_are_spread() {
+        let whole = Duration::from_secs(5);
+        let mut slots = [0_u32; 50];
+        for _ in 0..5_000 {
+            let start = some_of(whole);
+            assert!(start < whole);
+            slots[usize::try_from(start.as_millis() / 100).unwrap()] += 1;
+        }
+        assert!(slots.iter().all(|starts| *starts < 200), "{slots:?}");
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct Options {
     pub listen_address: Option<String>,
     /// Path of the metrics.
     pub metrics_path: String,
+    /// The API server is asked for the first time after some random part of this.
+    pub start_spread: Duration,
 }
 
 /// Runs until a signal says stop.
@@ -93,6 +95,7 @@ pub async fn main(args: RunArgs) -> anyhow::Result<()> {
             .context("can't find the API server")?,
         listen_address: Some(args.listen_address).filter(|address| !address.is_empty()),
         metrics_path: args.metrics_path,
+        start_spread: args.start_spread,
     };
     let mut signals = Signals::new()?;
     let stop = CancellationToken::new();
@@ -164,9 +167,19 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     let (sender, cluster_events) = mpsc::channel(CLUSTER_QUEUE);
     let counts = Arc::clone(&metrics);
     let rights = cluster::watch_rights(client.clone(), sender.clone(), counts, background.clone());
-    tasks.spawn(rights);
     let node_name = options.node_name.as_str();
     let watches = watch_cluster(&client, node_name, wanted, sender, &metrics, &background);
+    let (cancel, start) = (background.clone(), cluster::some_of(options.start_spread));
+    let cluster = async move {
+        // Cancel-safe: a wait.
+        if cancel
+            .run_until_cancelled(tokio::time::sleep(start))
+            .await
+            .is_some()
+        {
+            tokio::join!(watches, rights);
+        }
+    };
 
     let dirty = Arc::new(Dirty::new(config.classes.keys().cloned()));
     let kernel = Kernel::start(&config, Arc::clone(&dirty)).context("can't watch the kernel")?;
@@ -208,7 +221,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
         owner.run(stop, DRAIN_LIMIT).await;
         background.cancel();
     };
-    tokio::join!(Box::pin(work), Box::pin(watches));
+    tokio::join!(Box::pin(work), Box::pin(cluster));
     drop(reloader);
     // What is still open are idle watches and scrapes; they end on the cancelled token.
     let _ = tokio::time::timeout(Duration::from_secs(2), tasks.wait()).await;

@@ -26,6 +26,15 @@ const UNITS: [(&str, f64); 8] = [
 const MAX_NANOS: f64 = 9_223_372_036_854_775_808.0;
 
 impl GoDuration {
+    /// Reads a time that can be waited for.
+    ///
+    /// # Errors
+    /// Why the text is none.
+    pub fn read_wait(text: &str) -> Result<Duration, String> {
+        let negative = || format!("{text:?} is negative");
+        text.parse::<Self>()?.wait().ok_or_else(negative)
+    }
+
     /// As a time that can be waited for; `None` when it is negative.
     pub fn wait(self) -> Option<Duration> {
         u64::try_from(self.nanos).ok().map(Duration::from_nanos)

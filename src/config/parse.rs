@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
 use super::read::{Field, Place, Reader};
 use super::settle::Draft;
@@ -133,7 +132,9 @@ impl Draft {
                 }
             }
             "withdrawClassAfter" => {
-                if let Some(after) = reader.faultless(|r| r.parsed(at, node, wait))? {
+                if let Some(after) =
+                    reader.faultless(|r| r.parsed(at, node, GoDuration::read_wait))?
+                {
                     config.class_gone.after = after;
                 }
             }
@@ -251,7 +252,7 @@ fn setting(reader: &mut Reader, class: &mut Class, field: &Field<'_>) {
             class.gone.action = reader.parsed(at, node, when_gone).unwrap_or_default();
         }
         "withdrawAfter" => {
-            if let Some(after) = reader.parsed(at, node, wait) {
+            if let Some(after) = reader.parsed(at, node, GoDuration::read_wait) {
                 class.gone.after = after;
             }
         }
@@ -265,13 +266,6 @@ fn when_gone(text: &str) -> Result<WhenGone, String> {
         "withdraw" => Ok(WhenGone::Withdraw),
         other => Err(format!("{other:?} is neither keep nor withdraw")),
     }
-}
-
-/// A duration that can be waited for.
-fn wait(text: &str) -> Result<Duration, String> {
-    text.parse::<GoDuration>()?
-        .wait()
-        .ok_or_else(|| format!("{text:?} is negative"))
 }
 
 /// An absolute path, made normal.

@@ -37,6 +37,7 @@ impl Daemon {
             client: setup.access.clone(),
             listen_address: Some(address.clone()),
             metrics_path: "/metrics".into(),
+            start_spread: Duration::ZERO,
         };
         let stop = CancellationToken::new();
         let token = stop.clone();
@@ -92,7 +93,8 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(setup: &Setup) -> Self {
         Self::start_with(setup, |command, address| {
-            command.arg("run").args(["--listen-address", address]).env(
+            let args = ["run", "--start-spread=0", "--listen-address", address];
+            command.args(args).env(
                 "RUST_LOG",
                 "debug,hyper=info,hyper_util=info,rustls=info,kube_client=info,tower=info",
             );
