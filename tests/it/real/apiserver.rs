@@ -36,10 +36,7 @@ async fn admin() -> Client {
 
 /// A client with the rights of the DaemonSet's ServiceAccount and no more.
 async fn daemon() -> Client {
-    for manifest in ["1-namespace.yaml", "2-rbac.yaml"] {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/manifests");
-        cluster::kubectl(&["apply", "-f", &format!("{dir}/{manifest}")]);
-    }
+    cluster::grant_rights();
     let token = cluster::kubectl(&["-n", "provisor", "create", "token", "provisor"]);
     let mut access = cluster::world().access().await;
     access.auth_info = AuthInfo {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Once;
 
 use crate::support::disks::output;
 use crate::support::site::World;
@@ -35,6 +36,18 @@ pub(super) fn kubectl(args: &[&str]) -> String {
             .args(args)
             .env("KUBECONFIG", kubeconfig()),
     )
+}
+
+/// Makes the namespace, the ServiceAccount and its rights as `deploy/` has them. Once: kubectl creates what it
+/// has not found, and fails when another test was quicker.
+pub(super) fn grant_rights() {
+    static APPLIED: Once = Once::new();
+    APPLIED.call_once(|| {
+        for manifest in ["1-namespace.yaml", "2-rbac.yaml"] {
+            let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/manifests");
+            kubectl(&["apply", "-f", &format!("{dir}/{manifest}")]);
+        }
+    });
 }
 
 /// Runs a program among the node's mounts; its output.

@@ -114,6 +114,7 @@ fn a_second_pod_finds_both_volumes_empty() {
     run(async || {
         let client = cluster::world().client().await;
         let overlay = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/play");
+        cluster::grant_rights();
         kubectl(&["apply", "-k", overlay]);
         // Not by the DaemonSet's status: it waits for the nodes without kubelet of other tests, too.
         until("the daemon's Pod is ready", async || {
