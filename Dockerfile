@@ -19,8 +19,6 @@ LABEL org.opencontainers.image.title="provisor" \
 COPY --from=build /usr/lib/*-linux-gnu/libudev.so.1* /usr/lib/
 COPY LICENSE /usr/share/doc/provisor/
 COPY --from=build /src/target/release/provisor /provisor
-# where a DaemonSet of upstream's image may look for it
-COPY --from=build /src/target/release/provisor /local-volume-provisioner
 EXPOSE 8080
 ENTRYPOINT ["/provisor"]
 CMD ["run"]

@@ -221,3 +221,64 @@ fn what_the_kubelet_does_not_see_is_not_offered() {
         site.clean_up().await;
     });
 }
+
+/// A DaemonSet of upstream's chart whose image was swapped, and nothing else; and then the rights that
+/// docs/migration.md adds.
+#[test]
+fn upstreams_daemonset_runs_our_image() {
+    run(async || {
+        let client = cluster::world().client().await;
+        let (old_path, new_path) = ("/mnt/swapped/old", "/mnt/swapped/new");
+        for path in [old_path, new_path] {
+            let disk = disk(path.rsplit('/').next().expect("a name"), 128 * MIB);
+            let disk = disk.to_str().expect("UTF-8");
+            in_node(&["mkfs.ext4", "-q", "-F", disk]);
+            in_node(&["mkdir", "-p", path]);
+            in_node(&["mount", disk, path]);
+        }
+        let name = provisor::pv::name("old", NODE, "swapped");
+        let text = include_str!("swap.yaml")
+            .replace("the-old-volume", &name)
+            .replace("the-node", NODE);
+        let _all = Applied::manifest(&text);
+        let made = volume(&client, old_path).await.expect("it was made");
+
+        let new = until_available(&client, new_path, "").await;
+        let annotations = new.metadata.annotations.unwrap_or_default();
+        assert_eq!(
+            annotations["pv.kubernetes.io/provisioned-by"],
+            format!("local-volume-provisioner-{NODE}")
+        );
+        let log = || {
+            kubectl(&[
+                "-n",
+                "swapped",
+                "logs",
+                "daemonset/local-static-provisioner",
+            ])
+        };
+        until("it says what it may not do", async || {
+            log()
+                .contains("may not patch persistentvolumes")
+                .then_some(())
+        })
+        .await;
+        let old = volume(&client, old_path).await.expect("it is there");
+        assert_eq!(old.metadata.labels, None);
+
+        let more = r#"[{"op": "add", "path": "/rules/-", "value":
+            {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["patch"]}},
+            {"op": "add", "path": "/rules/-", "value":
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}}]"#;
+        let role = "clusterrole/swapped-node-clusterrole";
+        kubectl(&["patch", role, "--type=json", "-p", more]);
+        until("upstream's volume is adopted", async || {
+            let old = volume(&client, old_path).await?;
+            assert_eq!(uid_of(&old), uid_of(&made));
+            old.metadata.labels?.get("provisor.dev/node").cloned()
+        })
+        .await;
+        let count = "-o=jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+        assert_eq!(kubectl(&["-n", "swapped", "get", "pods", count]), "0");
+    });
+}
