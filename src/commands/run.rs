@@ -47,6 +47,7 @@ mod work;
 
 use dirty::Dirty;
 use kernel::Kernel;
+pub use owner::OFFERS_AT_ONCE;
 use owner::Owner;
 use report::Report;
 use work::Tools;

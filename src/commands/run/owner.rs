@@ -31,7 +31,7 @@ use crate::volume::{ClassName, Reason, Scan};
 mod reconfigure;
 
 /// Creates in flight at once: enough to keep an API server busy, few enough to leave it to others.
-const OFFERS_AT_ONCE: usize = 32;
+pub const OFFERS_AT_ONCE: usize = 32;
 
 /// Wipes at once. Each saturates its own disk; together they must leave CPU for the workloads.
 const WIPES_AT_ONCE: usize = 4;
