@@ -6,7 +6,9 @@
 //! by the same kind of client in the same run, turn and turn about. Both end when one watch of this
 //! process sees the object, so the way back counts for both.
 //!
-//! `cargo bench --bench discovery -- [--long] [mounts] [links] [reclaim] [burst] [idle] [memory]`
+//! The exception is `pass`, the node's side alone: one look at a whole directory.
+//!
+//! `cargo bench --bench discovery -- [--long] [pass] [mounts] [links] [reclaim] [burst] [idle] [memory]`
 
 #[expect(dead_code, unused_imports, reason = "tests use more of it")]
 #[path = "../../tests/it/support/apiserver.rs"]
@@ -20,6 +22,7 @@ mod disks;
 #[path = "../figures.rs"]
 mod figures;
 mod latency;
+mod pass;
 mod process;
 mod resources;
 mod sightings;
@@ -33,6 +36,9 @@ use std::time::Duration;
 use figures::{Settings, Table};
 use site::World;
 
+/// The parts that need an API server.
+const WITH_API_SERVER: [&str; 6] = ["mounts", "links", "reclaim", "burst", "idle", "memory"];
+
 /// The pause between two looks at a condition, for the shared modules.
 #[expect(
     clippy::disallowed_methods,
@@ -44,15 +50,19 @@ fn nap() {
 
 fn main() {
     let settings = Settings::from_args();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime can be made");
+    runtime.block_on(pass::measure(&settings));
+    if !WITH_API_SERVER.iter().any(|part| settings.wants(part)) {
+        return;
+    }
     let mut worlds = vec![("the stand-in API server", World::stand_in())];
     if let Some(path) = std::env::var_os("PROVISOR_BENCH_KUBECONFIG") {
         let kubeconfig = PathBuf::from(path);
         worlds.push(("a real API server", World::Real { kubeconfig }));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.expect("a runtime can be made");
     for (name, world) in &worlds {
         let table = Table::new(&format!("Discovery, against {name}"));
         runtime.block_on(async {
