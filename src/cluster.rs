@@ -29,7 +29,7 @@ pub use client::{CALL_DEADLINE, ClientError, call, client, config};
 pub use error::ApiError;
 pub use events::{EventKind, EventSink, EventTask};
 pub use rights::{Right, watch_rights};
-pub use this_node::{list_nodes, watch_node};
+pub use this_node::{Nodes, list_nodes, watch_node};
 pub use volumes::{Created, Volumes, watch_volumes};
 
 /// The field manager and reporting controller under which we write.

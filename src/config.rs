@@ -66,6 +66,15 @@ pub struct Config {
     pub findings: Vec<Finding>,
 }
 
+impl Config {
+    /// The key of the taints that go from the Node once its volumes are offered; `None` if none does.
+    pub fn startup_taint(&self) -> Option<&str> {
+        self.not_ready_taint_key
+            .as_deref()
+            .filter(|_| self.remove_not_ready_taint)
+    }
+}
+
 /// One class, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {

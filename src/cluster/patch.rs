@@ -1,11 +1,14 @@
 //! The bodies of the patches that we send, as pure functions.
 //!
-//! All are JSON merge patches that carry the UID and the resource version of the object that the
-//! decision was made for: the API server answers a conflict when either has changed.
+//! Those of PersistentVolumes are JSON merge patches that carry the UID and the resource version of the
+//! object that the decision was made for: the API server answers a conflict when either has changed. A
+//! Node changes all the time, so that of its taints names what must be as it was.
 
 use serde_json::{Map, Value, json};
 
-use crate::pv::{ANNOTATION_CLEANING, ANNOTATION_IDENTITY, Cleaning, FINALIZER, LABEL_NODE, Pv};
+use crate::pv::{
+    ANNOTATION_CLEANING, ANNOTATION_IDENTITY, Cleaning, FINALIZER, LABEL_NODE, NodeFacts, Pv,
+};
 use crate::volume::Identity;
 
 /// The cleaning state, and without `keep_finalizer` the end of our protection.
@@ -50,6 +53,20 @@ pub(super) fn let_go(pv: &Pv) -> Value {
     let mut metadata = precondition(pv);
     metadata.insert("finalizers".into(), without_ours(pv));
     json!({ "metadata": metadata })
+}
+
+/// The end of every taint with `key`, as a JSON patch that tests what it removes. From the last to the first:
+/// none moves another that is still to be removed.
+pub(super) fn untaint(node: &NodeFacts, key: &str) -> Value {
+    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": node.uid})];
+    let taints = node.taints.as_deref().unwrap_or_default();
+    let of_key = taints.iter().enumerate().filter(|(_, t)| t["key"] == key);
+    for (place, taint) in of_key.rev() {
+        let path = format!("/spec/taints/{place}");
+        patch.push(json!({"op": "test", "path": path, "value": taint}));
+        patch.push(json!({"op": "remove", "path": path}));
+    }
+    Value::Array(patch)
 }
 
 fn precondition(pv: &Pv) -> Map<String, Value> {
@@ -160,5 +177,34 @@ mod tests {
             let body = adopt(&pv, &identity(), "n");
             assert_eq!(body["metadata"].get("finalizers"), None, "{pv:?}");
         }
+    }
+
+    #[test]
+    fn of_the_taints_only_those_with_the_key_go() {
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let taints = [
+            taint("a", "NoSchedule"),
+            taint("b", "NoSchedule"),
+            taint("a", "NoExecute"),
+        ];
+        let node = NodeFacts {
+            name: "n".into(),
+            uid: "u".into(),
+            hostname: None,
+            labels: std::collections::BTreeMap::new(),
+            taints: Some(taints.to_vec()),
+        };
+        let this_node = json!({"op": "test", "path": "/metadata/uid", "value": "u"});
+        assert_eq!(
+            untaint(&node, "a"),
+            json!([
+                this_node,
+                {"op": "test", "path": "/spec/taints/2", "value": taints[2]},
+                {"op": "remove", "path": "/spec/taints/2"},
+                {"op": "test", "path": "/spec/taints/0", "value": taints[0]},
+                {"op": "remove", "path": "/spec/taints/0"},
+            ])
+        );
+        assert_eq!(untaint(&node, "c"), json!([this_node]));
     }
 }

@@ -191,6 +191,7 @@ mod tests {
             uid: UID.into(),
             hostname: Some(host.into()),
             labels: BTreeMap::new(),
+            taints: None,
         };
         let nodes = [node("n", "h1"), node("n-2", "h2")];
         let by_host = nodes

@@ -82,6 +82,7 @@ impl World {
             uid: String::new(),
             hostname: Some(name.clone()),
             labels,
+            taints: None,
         };
         let facts = ClassFacts {
             policy: Policy::Delete,
@@ -100,17 +101,18 @@ impl World {
     }
 
     /// Reads once what the daemon watches, by the same watches: each is over with its first word.
-    async fn ask(name: &str, config: &Config) -> anyhow::Result<Self> {
+    async fn ask(name: &str, config: &Arc<Config>) -> anyhow::Result<Self> {
         let access = cluster::config()
             .await
             .context("can't find the API server")?;
         let client = cluster::client(access).context("can't set up the client")?;
         let cancel = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-        // The names don't change while this runs; their sender may go.
+        // Neither changes while this runs; their senders may go.
         let (_, names) = watch::channel(config.classes.keys().cloned().collect());
+        let (_, configs) = watch::channel(Arc::clone(config));
         let (sender, mut events) = mpsc::channel(CLUSTER_QUEUE);
-        let watches = watch_cluster(&client, name, names, sender, &metrics, &cancel);
+        let watches = watch_cluster(&client, name, names, configs, sender, &metrics, &cancel);
         let (mut node, mut classes, mut volumes) = (None, None, None);
         let read = async {
             while node.is_none() || classes.is_none() || volumes.is_none() {

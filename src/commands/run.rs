@@ -169,7 +169,16 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     let counts = Arc::clone(&metrics);
     let rights = cluster::watch_rights(client.clone(), sender.clone(), counts, background.clone());
     let node_name = options.node_name.as_str();
-    let watches = watch_cluster(&client, node_name, wanted, sender, &metrics, &background);
+    let (new_configs, configs) = watch::channel(Arc::clone(&config));
+    let watches = watch_cluster(
+        &client,
+        node_name,
+        wanted,
+        configs.clone(),
+        sender,
+        &metrics,
+        &background,
+    );
     let (cancel, start) = (background.clone(), cluster::some_of(options.start_spread));
     let cluster = async move {
         // Cancel-safe: a wait.
@@ -185,7 +194,6 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     let dirty = Arc::new(Dirty::new(config.classes.keys().cloned()));
     let kernel = Kernel::start(&config, Arc::clone(&dirty)).context("can't watch the kernel")?;
     let sources = kernel.sources();
-    let (new_configs, configs) = watch::channel(Arc::clone(&config));
     tasks.spawn(kernel.run(configs.clone(), background.clone()));
     let reloader = Reloader::start(
         options.config_dir.clone(),
@@ -235,6 +243,7 @@ pub(super) fn watch_cluster(
     client: &Client,
     node: &str,
     names: watch::Receiver<BTreeSet<ClassName>>,
+    configs: watch::Receiver<Arc<Config>>,
     sender: mpsc::Sender<ClusterEvent>,
     metrics: &Arc<Metrics>,
     cancel: &CancellationToken,
@@ -248,7 +257,7 @@ pub(super) fn watch_cluster(
         let (tx, counts, end) = with();
         let volumes = cluster::watch_volumes(client.clone(), &node, tx, counts, end);
         let (tx, counts, end) = with();
-        let this_node = cluster::watch_node(client.clone(), &node, tx, counts, end);
+        let this_node = cluster::watch_node(client.clone(), &node, configs, tx, counts, end);
         tokio::join!(classes, volumes, this_node);
     }
 }

@@ -35,6 +35,7 @@ impl World {
                 uid: "nu".into(),
                 hostname: Some("h".into()),
                 labels: BTreeMap::new(),
+                taints: None,
             },
             classes: BTreeMap::from([(fast.clone(), facts)]),
             scans: BTreeMap::from([(fast, Scan::Entries(vec![volume("vol1", "u1")]))]),

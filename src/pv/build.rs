@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     ANNOTATION_AFFINITY, ANNOTATION_IDENTITY, ANNOTATION_PROVISIONED_BY, FINALIZER, LABEL_HOSTNAME,
@@ -29,9 +29,19 @@ pub struct NodeFacts {
     pub hostname: Option<String>,
     /// All labels, for `nodeLabelsForPV`.
     pub labels: BTreeMap<String, String>,
+    /// `spec.taints` word for word and in its order, since a patch names each by its place; `None` when it
+    /// was not asked for.
+    pub taints: Option<Vec<Value>>,
 }
 
 impl NodeFacts {
+    /// Whether a taint with `key` is on it, whatever its value and effect (contract TAINT-01); `None`
+    /// when that is not known.
+    pub fn has_taint(&self, key: &str) -> Option<bool> {
+        let taints = self.taints.as_ref()?;
+        Some(taints.iter().any(|taint| taint["key"] == key))
+    }
+
     /// The value of `pv.kubernetes.io/provisioned-by` (contract PV-04).
     pub fn provisioner(&self, use_node_name_only: bool) -> String {
         if use_node_name_only {

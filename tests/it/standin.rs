@@ -55,6 +55,7 @@ scenarios! {
         a_status_write_leaves_the_spec
         a_merge_patch_checks_the_version
         a_json_patch_is_all_or_nothing
+        a_json_patch_removes_what_it_has_tested
         a_strategic_patch_adds_finalizers
         an_applied_field_goes_when_it_is_not_applied;
     refusals:

@@ -42,6 +42,7 @@ fn request(mount_dir: &Path, recorded: Identity) -> Request {
             uid: "n".into(),
             hostname: Some("host-1".into()),
             labels: std::collections::BTreeMap::new(),
+            taints: None,
         },
         class: Class::new(
             crate::volume::ClassName::new("fast"),

@@ -11,6 +11,7 @@ fn node() -> NodeFacts {
         uid: "nu".into(),
         hostname: Some("h".into()),
         labels: BTreeMap::from([("zone".into(), "z1".into()), ("rack".into(), "r1".into())]),
+        taints: None,
     }
 }
 
@@ -57,12 +58,12 @@ fn read_back(mut pv: PersistentVolume) -> Pv {
 const REGION: &str =
     "  selector: [{matchExpressions: [{key: region, operator: In, values: [north, 012]}]}]";
 
-fn terms(pv: &PersistentVolume) -> serde_json::Value {
+fn terms(pv: &PersistentVolume) -> Value {
     let affinity = pv.spec.as_ref().unwrap().node_affinity.as_ref().unwrap();
     serde_json::to_value(&affinity.required.as_ref().unwrap().node_selector_terms).unwrap()
 }
 
-fn own_term() -> serde_json::Value {
+fn own_term() -> Value {
     json!({"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]}]})
 }
@@ -152,7 +153,7 @@ fn pv_12_alpha_mode_has_an_annotation_instead() {
     let pv = made(REGION, &[("useAlphaAPI", "true")]);
     assert_eq!(pv.spec.as_ref().unwrap().node_affinity, None);
     let annotation = &pv.metadata.annotations.as_ref().unwrap()[ANNOTATION_AFFINITY];
-    let value: serde_json::Value = serde_json::from_str(annotation).unwrap();
+    let value: Value = serde_json::from_str(annotation).unwrap();
     let terms = &value["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
     assert_eq!(terms[0], own_term());
     assert_eq!(terms.as_array().unwrap().len(), 2);

@@ -261,6 +261,7 @@ impl Volume {
                 uid: "n".into(),
                 hostname: Some("host-1".into()),
                 labels: BTreeMap::new(),
+                taints: None,
             },
             class,
             entry: EntryName::parse("vol1".as_ref()).unwrap(),

@@ -252,9 +252,11 @@ async fn node_and_class_may_come_late() {
     let classes: Api<StorageClass> = Api::all(admin);
     let cancel = CancellationToken::new();
     let (tx, mut rx) = mpsc::channel(8);
+    let (_config, configs) = watch::channel(Arc::default());
     tokio::spawn(watch_node(
         daemon().await,
         NODE,
+        configs,
         tx,
         Arc::clone(&metrics),
         cancel.clone(),

@@ -1,10 +1,11 @@
 //! Scenarios of the patch formats and of the status subresource.
 
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::scenario::{
-    APPLY, JSON_PATCH, MERGE, PVS, STRATEGIC, clear, get, offer, patch, refused, text, volume,
+    APPLY, JSON_PATCH, MERGE, NODES, PVS, STRATEGIC, clear, delete, eventually, get, offer, patch,
+    post, refused, text, unique, volume,
 };
 
 pub(super) async fn a_spec_write_leaves_the_status(client: Client) {
@@ -156,4 +157,53 @@ pub(super) async fn an_applied_field_goes_when_it_is_not_applied(client: Client)
         json!({"foreign": "1", "second": "1"})
     );
     clear(&client, &uri).await;
+}
+
+/// Nodes, because a list of theirs is what we patch by its places.
+pub(super) async fn a_json_patch_removes_what_it_has_tested(client: Client) {
+    let name = unique("patched-node");
+    let uri = format!("{NODES}/{name}");
+    let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+    let taints = [
+        taint("example.com/a", "NoSchedule"),
+        taint("example.com/b", "NoSchedule"),
+        taint("example.com/a", "PreferNoSchedule"),
+    ];
+    let node = json!({"metadata": {"name": name}, "spec": {"taints": taints}});
+    let created = post(&client, NODES, &node).await.unwrap();
+    // The real server and its controllers put taints of their own among them.
+    let place_of = |node: &Value, taint: &Value| {
+        let taints = node["spec"]["taints"].as_array().unwrap();
+        taints.iter().position(|other| other == taint).unwrap()
+    };
+    let removal = |first: usize, last: usize| {
+        let at = |place: usize| format!("/spec/taints/{place}");
+        json!([
+            {"op": "test", "path": "/metadata/uid", "value": created["metadata"]["uid"]},
+            {"op": "test", "path": at(last), "value": taints[2]},
+            {"op": "remove", "path": at(last)},
+            {"op": "test", "path": at(first), "value": taints[0]},
+            {"op": "remove", "path": at(first)},
+        ])
+    };
+    let last = place_of(&created, &taints[2]);
+    for unfit in [place_of(&created, &taints[1]), last + 9] {
+        let answer = patch(&client, &uri, JSON_PATCH, &removal(unfit, last)).await;
+        refused(answer, 422, "Invalid", "rejected");
+    }
+    let patched = eventually("the places are as they were read", async || {
+        let now = get(&client, &uri).await.unwrap();
+        let [first, last] = [0, 2].map(|number| place_of(&now, &taints[number]));
+        patch(&client, &uri, JSON_PATCH, &removal(first, last))
+            .await
+            .ok()
+    })
+    .await;
+    let left = patched["spec"]["taints"].as_array().unwrap();
+    assert!(left.contains(&taints[1]), "{left:?}");
+    assert!(
+        !left.contains(&taints[0]) && !left.contains(&taints[2]),
+        "{left:?}"
+    );
+    delete(&client, &uri, &json!({})).await.unwrap();
 }

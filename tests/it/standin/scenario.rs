@@ -21,6 +21,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) const PVS: &str = "/api/v1/persistentvolumes";
 pub(super) const PVCS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 pub(super) const EVENTS: &str = "/api/v1/namespaces/default/events";
 pub(super) const NEWER_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
