@@ -146,7 +146,7 @@ impl Metrics {
             refusals: gauges(
                 &r,
                 "provisor_refusals",
-                "Entries and classes that are refused now, by reason.",
+                "Entries and classes that are refused now, by reason; for the node without a class.",
                 &["class", "reason"],
             )?,
             refused: counters(
@@ -310,6 +310,11 @@ impl Metrics {
     pub fn observe(&self, status: &Status) {
         self.entries.reset();
         self.refusals.reset();
+        if let Some(refusal) = &status.refusal {
+            // What concerns the node belongs to no class.
+            let labels = ["", refusal.reason.as_str()];
+            self.refusals.with_label_values(&labels).inc();
+        }
         let mut capacity = [(VolumeMode::Filesystem, 0), (VolumeMode::Block, 0)];
         for (class, shown) in &status.classes {
             let class = class.as_str();

@@ -124,13 +124,17 @@ fn gauges_follow_the_status_and_forget_what_is_gone() {
         entries: vec![entry(Outcome::Reclaiming, None, Some(7))],
         ..ClassStatus::default()
     };
-    metrics.observe(&status([("fast", fast), ("raw", raw)]));
+    metrics.observe(&Status {
+        refusal: Some(Refusal::new(Reason::ApiRefused, "")),
+        ..status([("fast", fast), ("raw", raw)])
+    });
     let text = metrics.render();
     for line in [
         r#"provisor_entries{class="fast",outcome="offered"} 1"#,
         r#"provisor_entries{class="fast",outcome="reclaiming"} 0"#,
         r#"provisor_refusals{class="fast",reason="InUse"} 1"#,
         r#"provisor_refusals{class="raw",reason="DirectoryMissing"} 1"#,
+        r#"provisor_refusals{class="",reason="ApiRefused"} 1"#,
         r#"local_volume_provisioner_persistentvolume_capacity_bytes{mode="Filesystem"} 30"#,
         r#"local_volume_provisioner_persistentvolume_capacity_bytes{mode="Block"} 7"#,
     ] {
