@@ -56,9 +56,9 @@ pub struct Config {
     pub use_node_name_only: bool,
     /// PersistentVolumes are owned by their Node and go with it (CFG-18).
     pub set_pv_owner_ref: bool,
-    /// The Node's startup taint goes once its volumes are offered (CFG-19). Not in force.
+    /// The Node's startup taint goes once its volumes are offered (CFG-19).
     pub remove_not_ready_taint: bool,
-    /// The key of that taint (CFG-20). Not in force.
+    /// The key of that taint (CFG-20).
     pub not_ready_taint_key: Option<String>,
     /// What becomes of an Available volume whose class is not in the configuration.
     pub class_gone: GonePolicy,

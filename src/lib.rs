@@ -10,7 +10,7 @@
 //!                 \                                              /
 //!                  '---------------->  plan (pure)  <-----------'
 //!                                         |
-//!                Step: Offer, Adopt, Reclaim, LetGo, Withdraw, Keep, Refuse
+//!                Step: Offer, Adopt, Reclaim, LetGo, Withdraw, Untaint, Keep, Refuse
 //!                                /                 \
 //!              cluster: create, patch, delete     clean: guard, wipe, verify
 //!                                \                 /

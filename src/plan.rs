@@ -14,7 +14,7 @@ use crate::volume::{ClassName, EntryName, Found, Identity, Reason, Refusal, Scan
 mod reclaim;
 mod step;
 
-pub use step::{Adopt, Keep, LetGo, Reclaim, Refuse, Stage, Step, Subject, Withdraw};
+pub use step::{Adopt, Keep, LetGo, Reclaim, Refuse, Stage, Step, Subject, Untaint, Withdraw};
 
 /// Everything that a decision is made from.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,8 @@ pub struct View<'a> {
     /// What PersistentVolumes are just being made for, or may have been made for although the call
     /// failed, by their names.
     pub offering: &'a BTreeMap<String, Identity>,
+    /// The startup taint that is gone by our doing.
+    pub untainted: Option<&'a Untaint>,
 }
 
 /// Decides what to do. Deterministic: the same view gives the same steps in the same order.
@@ -61,6 +63,7 @@ pub fn plan(view: &View<'_>) -> Vec<Step> {
     for class in view.config.classes.values() {
         planner.class(class);
     }
+    planner.startup_taint();
     planner.steps
 }
 
@@ -253,6 +256,26 @@ impl<'a> Planner<'a> {
         }
         self.take_storage(&volume.identity, &offer.pv);
         Ok(Step::Offer(offer))
+    }
+
+    /// The startup taint goes once for each Node object, when every class was looked at: whoever puts it
+    /// back later means it. The step is the last one, because it waits for the offers before it.
+    fn startup_taint(&mut self) {
+        let (classes, scans) = (&self.view.config.classes, self.view.scans);
+        // Without a class nothing was looked at.
+        if classes.is_empty() || !classes.keys().all(|class| scans.contains_key(class)) {
+            return;
+        }
+        let Some(key) = self.view.config.startup_taint() else {
+            return;
+        };
+        let untaint = Untaint {
+            uid: self.node.uid.clone(),
+            key: key.to_owned(),
+        };
+        if self.node.has_taint(key) == Some(true) && self.view.untainted != Some(&untaint) {
+            self.steps.push(Step::Untaint(untaint));
+        }
     }
 
     fn refuse_class(&mut self, class: &Class, refusal: Refusal) {

@@ -58,6 +58,7 @@ pub async fn main(args: PlanArgs) -> anyhow::Result<()> {
         gone: &BTreeMap::new(),
         taken: &BTreeSet::new(),
         offering: &BTreeMap::new(),
+        untainted: None,
     });
     print(&steps, args.output)
 }

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::args::RunArgs;
-use crate::cluster::{self, ClusterEvent, EventSink, Volumes};
+use crate::cluster::{self, ClusterEvent, EventSink, Nodes, Volumes};
 use crate::config::{self, Config, Reloader};
 use crate::node::inspect::Inspector;
 use crate::node::kubelet::KubeletView;
@@ -164,6 +164,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
         EventSink::new(client.clone(), &options.node_name, Arc::clone(&metrics));
     tasks.spawn(publisher.run(background.clone()));
     let volumes = Volumes::new(client.clone(), Arc::clone(&metrics));
+    let nodes = Nodes::new(client.clone(), Arc::clone(&metrics));
     let (names, wanted) = watch::channel(config.classes.keys().cloned().collect());
     let (sender, cluster_events) = mpsc::channel(CLUSTER_QUEUE);
     let counts = Arc::clone(&metrics);
@@ -221,6 +222,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<()
     let tools = Tools {
         config: Arc::clone(&config),
         volumes,
+        nodes,
         inspector: Arc::new(inspector),
         metrics,
     };

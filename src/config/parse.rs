@@ -115,16 +115,11 @@ impl Draft {
             }
             "removeNodeNotReadyTaint" => {
                 config.remove_not_ready_taint = reader.boolean(at, node)?;
-                if config.remove_not_ready_taint {
-                    reader.warn(at, "not in force: no taint is removed");
-                }
+                self.taint_switch = Some(at.clone());
             }
             "provisionerNotReadyNodeTaintKey" => {
-                let key = reader.faultless(|r| r.parsed(at, node, toleration::key))?;
-                if key.is_some() {
-                    reader.warn(at, "not in force: no taint is removed");
-                }
-                config.not_ready_taint_key = key;
+                config.not_ready_taint_key =
+                    reader.faultless(|r| r.parsed(at, node, toleration::key))?;
             }
             "whenClassGone" => {
                 if let Some(action) = reader.faultless(|r| r.parsed(at, node, when_gone))? {

@@ -23,6 +23,8 @@ pub(super) struct Draft {
     pub(super) refused_labels: BTreeMap<String, Place>,
     /// Whole keys that can't be used.
     pub(super) unusable: BTreeMap<&'static str, Place>,
+    /// Where `removeNodeNotReadyTaint` stands.
+    pub(super) taint_switch: Option<Place>,
     pub(super) reader: Reader,
 }
 
@@ -31,6 +33,7 @@ impl Draft {
     pub(super) fn settle(mut self, last: &Config) -> Config {
         self.keep_keys(last);
         self.keep_labels(last);
+        self.check_taint();
         self.config.classes = self.settle_classes(last);
         self.config.findings = self.reader.findings;
         self.config
@@ -77,6 +80,17 @@ impl Draft {
                 self.config.labels.insert(key.clone(), value.clone());
                 say_kept(&mut self.reader, at);
             }
+        }
+    }
+
+    /// Upstream's chart has a default for the key, its program has none.
+    fn check_taint(&mut self) {
+        if self.config.remove_not_ready_taint
+            && self.config.startup_taint().is_none()
+            && let Some(at) = &self.taint_switch
+        {
+            let text = "removes nothing without provisionerNotReadyNodeTaintKey; set it to the taint's key";
+            self.reader.warn(at, text);
         }
     }
 

@@ -26,12 +26,19 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub(super) fn class(class: &ClassName) -> Self {
+    fn node() -> Self {
         Self {
-            class: Some(class.clone()),
+            class: None,
             entry: None,
             pv: None,
             uid: None,
+        }
+    }
+
+    pub(super) fn class(class: &ClassName) -> Self {
+        Self {
+            class: Some(class.clone()),
+            ..Self::node()
         }
     }
 
@@ -77,6 +84,8 @@ pub enum Step {
     LetGo(LetGo),
     /// Delete a PersistentVolume that nobody has claimed and that stands for nothing any more.
     Withdraw(Withdraw),
+    /// Take the startup taint off the Node, once each offer before it was tried.
+    Untaint(Untaint),
     /// All is as it should be.
     Keep(Keep),
     /// Nothing can be done, and why.
@@ -156,6 +165,16 @@ pub struct Withdraw {
     pub why: String,
 }
 
+/// See [`Step::Untaint`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Untaint {
+    /// The Node's UID: a Node that is registered anew has its taint again.
+    pub uid: String,
+    /// The key of the taint.
+    pub key: String,
+}
+
 /// See [`Step::Keep`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -179,14 +198,8 @@ pub struct Refuse {
 
 impl Step {
     pub(super) fn refuse_node(why: &str) -> Self {
-        let subject = Subject {
-            class: None,
-            entry: None,
-            pv: None,
-            uid: None,
-        };
         Self::Refuse(Refuse {
-            subject,
+            subject: Subject::node(),
             refusal: Refusal::new(Reason::NodeUnknown, why),
         })
     }
@@ -199,6 +212,7 @@ impl Step {
             Self::Reclaim(step) => step.subject.clone(),
             Self::LetGo(step) => step.subject.clone(),
             Self::Withdraw(step) => step.subject.clone(),
+            Self::Untaint(_) => Subject::node(),
             Self::Keep(step) => step.subject.clone(),
             Self::Refuse(step) => step.subject.clone(),
         }
@@ -227,6 +241,11 @@ impl fmt::Display for Step {
             },
             Self::LetGo(l) => write!(f, "let go   {subject}  {}: {}", l.pv, l.why),
             Self::Withdraw(w) => write!(f, "withdraw {subject}  {}: {}", w.pv, w.why),
+            Self::Untaint(u) => write!(
+                f,
+                "untaint  {subject}  of {}, once each offer was tried",
+                u.key
+            ),
             Self::Keep(k) => {
                 write!(
                     f,

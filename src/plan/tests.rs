@@ -7,6 +7,7 @@ use crate::volume::{DevNum, DeviceIdentity, FilesystemIdentity, Medium};
 use rstest::rstest;
 
 mod gone;
+mod startup_taint;
 
 /// A node with one class `fast` and an entry `vol1`, all well, for each test to break.
 struct World {
@@ -18,6 +19,7 @@ struct World {
     gone: BTreeMap<String, Duration>,
     taken: BTreeSet<String>,
     offering: BTreeMap<String, Identity>,
+    untainted: Option<Untaint>,
 }
 
 impl World {
@@ -43,6 +45,7 @@ impl World {
             gone: BTreeMap::new(),
             taken: BTreeSet::new(),
             offering: BTreeMap::new(),
+            untainted: None,
         }
     }
 
@@ -56,6 +59,7 @@ impl World {
             gone: &self.gone,
             taken: &self.taken,
             offering: &self.offering,
+            untainted: self.untainted.as_ref(),
         })
     }
 
@@ -158,6 +162,7 @@ fn word(step: &Step) -> String {
         Step::Reclaim(r) => format!("{:?}", r.stage),
         Step::LetGo(_) => "let go".into(),
         Step::Withdraw(_) => "withdraw".into(),
+        Step::Untaint(_) => "untaint".into(),
         Step::Keep(_) => "keep".into(),
         Step::Refuse(r) => r.refusal.reason.to_string(),
     }
@@ -192,6 +197,7 @@ fn nothing_happens_before_the_node_is_known() {
         gone: &world.gone,
         taken: &world.taken,
         offering: &world.offering,
+        untainted: None,
     };
     assert_eq!(words(&plan(&view)), ["NodeUnknown"]);
 }

@@ -16,7 +16,7 @@ pub struct Status {
     pub version: &'static str,
     /// The node.
     pub node: String,
-    /// What keeps everything from being offered, if something does.
+    /// What keeps everything from being offered, or the startup taint on the Node, if something does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
     /// Where notice of changes comes from, and whether it does.

@@ -101,7 +101,11 @@ fn a_plan_as_json_has_the_same_steps() {
 #[tokio::test]
 async fn a_plan_asks_the_api_server_and_changes_nothing() {
     let world = World::stand_in();
-    let site = Site::new(&world).await;
+    let site = Site::without_node(&world).await;
+    let taint = serde_json::json!([{"key": "agent-not-ready", "effect": "NoSchedule"}]);
+    site.create_tainted_node(taint).await;
+    site.write_key("removeNodeNotReadyTaint", "true");
+    site.write_key("provisionerNotReadyNodeTaintKey", "agent-not-ready");
     let fast = site.class("fast", "").await;
     let point = fast.dir.join("vol1");
     fs::create_dir(&point).unwrap();
@@ -118,18 +122,26 @@ async fn a_plan_asks_the_api_server_and_changes_nothing() {
         out.starts_with(&format!("offer    {}/vol1", fast.name)),
         "{out}"
     );
+    assert!(
+        out.contains("\nuntaint  node  of agent-not-ready, "),
+        "{out}"
+    );
     let pvs = world.server().unwrap().pvs();
     assert!(pvs.is_empty(), "{pvs:?}");
     let writes = world.server().unwrap().requests_matching(|request| {
         request.method != "GET"
             && request.user_agent.starts_with("provisor/")
-            && request.path.contains("persistentvolumes")
+            && (request.path.contains("persistentvolumes") || request.method == "PATCH")
     });
     assert!(writes.is_empty(), "{writes:?}");
     // And what it says is what the daemon then does.
     let _daemon = crate::support::daemon::Daemon::start(site.setup());
     let pv = site.until_phase(&fast, "vol1", "Available").await;
     assert!(out.contains(name_of(&pv)), "{out}");
+    until("the taint is gone", async || {
+        site.taints().await.is_empty().then_some(())
+    })
+    .await;
 }
 
 #[test]

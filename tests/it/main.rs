@@ -28,3 +28,5 @@ mod soak;
 #[cfg(test)]
 mod standin;
 mod support;
+#[cfg(test)]
+mod taint;

@@ -64,6 +64,9 @@ scenarios! {
         a_free_volume_that_is_gone_is_kept_or_withdrawn;
     adoption:
         upstreams_volumes_are_adopted_as_they_are;
+    taint:
+        the_startup_taint_goes_once_when_everything_is_offered
+        a_node_that_is_registered_anew_loses_its_taint_again;
 }
 
 /// Runs one scenario, which must end in time: one that hangs must fail, not stop the suite.

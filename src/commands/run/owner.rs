@@ -29,6 +29,7 @@ use crate::serve::Gate;
 use crate::volume::{ClassName, Reason, Scan};
 
 mod reconfigure;
+mod taint;
 
 /// Creates in flight at once: enough to keep an API server busy, few enough to leave it to others.
 pub const OFFERS_AT_ONCE: usize = 32;
@@ -69,6 +70,7 @@ pub(super) struct Owner {
     scans: BTreeMap<ClassName, Scan>,
     gone: Gone,
     offering: Offering,
+    taint: taint::StartupTaint,
 
     waiting: BTreeSet<ClassName>,
     scanning: BTreeMap<ClassName, Instant>,
@@ -131,6 +133,7 @@ impl Owner {
             scans: BTreeMap::new(),
             gone: Gone::default(),
             offering: Offering::default(),
+            taint: taint::StartupTaint::default(),
             waiting: BTreeSet::new(),
             scanning: BTreeMap::new(),
             scan_after: HashMap::new(),
@@ -236,13 +239,7 @@ impl Owner {
                 self.report.watch(kind, error.as_ref());
                 self.stale = true;
             }
-            ClusterEvent::Node(facts) => {
-                if facts.is_some() {
-                    self.report.pass(Gate::Node);
-                }
-                self.known.node = true;
-                self.node = facts;
-            }
+            ClusterEvent::Node(facts) => self.hear_node(facts),
             ClusterEvent::Rights(missing) => {
                 self.report.rights(&missing);
                 if missing.is_empty() {
@@ -358,6 +355,7 @@ impl Owner {
                 gone: &self.gone.durations(now),
                 taken: &self.taken,
                 offering: self.offering.storage(),
+                untainted: self.taint.removed(),
             });
             self.gone
                 .observe(&self.steps, &self.volumes, &self.config, now);
@@ -406,7 +404,10 @@ impl Owner {
         let then = self.steps.iter().filter(|step| !is_returning(step));
         for step in first.chain(then) {
             let Some(name) = key(step) else { continue };
-            if self.busy.contains_key(name) || !self.retries.is_due(name, now) {
+            if self.busy.contains_key(name)
+                || !self.retries.is_due(name, now)
+                || taint::has_to_wait(step, &self.steps, &self.retries)
+            {
                 continue;
             }
             let (running, limit) = match step {
@@ -421,8 +422,10 @@ impl Owner {
                 continue;
             };
             *running += 1;
-            if let Step::Offer(offer) = step {
-                self.offering.begin(name, &offer.identity);
+            match step {
+                Step::Offer(offer) => self.offering.begin(name, &offer.identity),
+                Step::Untaint(untaint) => self.taint.begin(untaint),
+                _ => {}
             }
             self.report.started(step);
             self.stale = true;
@@ -468,6 +471,7 @@ impl Owner {
             Outcome::Taken(_) => {
                 self.taken.insert(key);
             }
+            Outcome::Untainted => self.untainted(&key),
             Outcome::Failed(refusal) | Outcome::Unanswered(refusal) => {
                 self.retries.failed(&key, refusal, now);
             }
@@ -512,7 +516,8 @@ impl Owner {
     }
 }
 
-/// The PersistentVolume that a step works on; `None` for steps without work.
+/// The name of the PersistentVolume that a step works on, or the UID of the Node; `None` for steps without
+/// work.
 fn key(step: &Step) -> Option<&str> {
     match step {
         Step::Offer(offer) => Some(&offer.pv),
@@ -520,6 +525,7 @@ fn key(step: &Step) -> Option<&str> {
         Step::Reclaim(reclaim) => Some(&reclaim.pv),
         Step::LetGo(let_go) => Some(&let_go.pv),
         Step::Withdraw(withdraw) => Some(&withdraw.pv),
+        Step::Untaint(untaint) => Some(&untaint.uid),
         Step::Keep(_) | Step::Refuse(_) => None,
     }
 }

@@ -193,6 +193,8 @@ impl Report {
                 self.events
                     .pv(key, &step.uid, EventKind::Normal, "Withdrawn", &step.why);
             }
+            // Said when it is known to be gone, which the watch may tell first.
+            Ended::Untainted => {}
             Ended::Taken(refusal) => {
                 warn!(pv = key, reason = %refusal.reason, "{}", refusal.detail);
                 self.metrics.refused(refusal.reason);
@@ -212,6 +214,15 @@ impl Report {
                 debug!(pv = key, reason = %refusal.reason, "{}", refusal.detail);
             }
         }
+    }
+
+    /// The startup taint is gone.
+    pub(super) fn untainted(&self, key: &str) {
+        info!(key, "the startup taint is off the node");
+        let note = format!("the taint {key} is off: what can be offered is offered");
+        let name = &self.node_name;
+        self.events
+            .node(name, name, EventKind::Normal, "TaintRemoved", &note);
     }
 
     fn reclaimed(&self, key: &str, pv: Option<&Pv>, wiped: Option<&Wiped>) {
@@ -370,6 +381,7 @@ fn refusal_of<'a>(step: &'a Step, trouble: Trouble<'a>) -> Option<&'a Refusal> {
         Step::Reclaim(reclaim) => trouble.retries.refusal(&reclaim.pv),
         Step::LetGo(let_go) => trouble.retries.refusal(&let_go.pv),
         Step::Withdraw(withdraw) => trouble.retries.refusal(&withdraw.pv),
+        Step::Untaint(untaint) => trouble.retries.refusal(&untaint.uid),
     }
 }
 

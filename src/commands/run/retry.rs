@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// for lost.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// Steps that failed, by the name of their PersistentVolume.
+/// Steps that failed, by the name of their PersistentVolume or the UID of the Node.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     entries: HashMap<String, Retry>,

@@ -14,13 +14,15 @@ use tokio::task::JoinSet;
 
 use super::witness::NodeWitness;
 use crate::clean::{self, Control, Live, Progress, Proof, Request};
-use crate::cluster::{ApiError, Created, Volumes};
+use crate::cluster::{ApiError, Created, Nodes, Volumes};
 use crate::config::{Class, Config};
 use crate::node::inspect::Inspector;
 use crate::plan::{Adopt, Reclaim, Stage, Step, Withdraw};
 use crate::pv::{Cleaning, CleaningState, NodeFacts, Offer, Phase, Pv, manifest, name, node_label};
 use crate::serve::Metrics;
 use crate::volume::{Reason, Refusal};
+
+mod untaint;
 
 /// How often a write that conflicts with somebody else's is made again on a fresh read.
 const CONFLICTS: usize = 5;
@@ -30,6 +32,7 @@ const CONFLICTS: usize = 5;
 pub(super) struct Tools {
     pub(super) config: Arc<Config>,
     pub(super) volumes: Volumes,
+    pub(super) nodes: Nodes,
     pub(super) inspector: Arc<Inspector>,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -72,7 +75,7 @@ impl Gauge {
 /// A worker's report.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// The PersistentVolume's name.
+    /// The PersistentVolume's name, or the Node's UID.
     pub(super) key: String,
     pub(super) outcome: Outcome,
 }
@@ -85,6 +88,8 @@ pub(super) enum Outcome {
     Reclaimed(Option<Wiped>),
     LetGo,
     Withdrawn(Withdraw),
+    /// The taint is not on the Node any more, whoever took it off.
+    Untainted,
     /// The name is somebody else's; the volume is offered under a longer one.
     Taken(Refusal),
     /// There was no answer to a creation, which may have been carried out.
@@ -142,6 +147,13 @@ pub(super) fn start(
         Step::Withdraw(step) => {
             let pv = volumes.get(&step.pv)?.clone();
             run(&step.pv, Box::pin(withdraw(tools, pv, step.clone())));
+            Some(Job::Call)
+        }
+        Step::Untaint(step) => {
+            run(
+                &step.uid,
+                Box::pin(untaint::untaint(tools, node.clone(), step.clone())),
+            );
             Some(Job::Call)
         }
         Step::Reclaim(step) => {

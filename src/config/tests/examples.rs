@@ -108,7 +108,6 @@ fn scenarios() -> Vec<(&'static str, Vec<Class>, &'static [&'static str])> {
         pattern: pattern("nvme-Amazon_EC2_NVMe_Instance_Storage_*"),
         ..charts("nvme-ssd", "/pv-disks")
     };
-    let taint: &[&str] = &["provisionerNotReadyNodeTaintKey", "removeNodeNotReadyTaint"];
     vec![
         ("baremetal", vec![fast()], &[]),
         (
@@ -116,7 +115,7 @@ fn scenarios() -> Vec<(&'static str, Vec<Class>, &'static [&'static str])> {
             vec![charts("local-default", "/mnt/fast-disks")],
             &[],
         ),
-        ("eks-nvme", vec![eks], taint),
+        ("eks-nvme", vec![eks], &[]),
         (
             "gce",
             vec![blocks(nvme), charts("local-scsi", "/mnt/disks/scsi")],
@@ -166,7 +165,8 @@ fn the_charts_other_keys_are_in_force() {
     assert!(of("resync").use_node_name_only);
     assert_eq!(of("resync").min_resync_period, "10m".parse().ok());
     assert_eq!(of("tolerations").job_tolerations.len(), 2);
-    assert!(of("eks-nvme").remove_not_ready_taint);
+    let taint = "sig-storage-local-static-provisioner/agent-not-ready";
+    assert_eq!(of("eks-nvme").startup_taint(), Some(taint));
 }
 
 #[test]

@@ -349,11 +349,36 @@ fn cfg_20_taint_keys_have_the_syntax_of_kubernetes() {
     let key = "sig-storage-local-static-provisioner/agent-not-ready";
     let good = config(&[("provisionerNotReadyNodeTaintKey", key)]);
     assert_eq!(good.not_ready_taint_key.as_deref(), Some(key));
-    assert_eq!(warnings(&good), ["provisionerNotReadyNodeTaintKey"]);
+    assert_eq!((warnings(&good), good.startup_taint()), (vec![], None));
     assert_eq!(
         config(&[("provisionerNotReadyNodeTaintKey", "\"\"")]),
         Config::default()
     );
     let bad = config(&[("provisionerNotReadyNodeTaintKey", "a/b/c")]);
     assert_eq!(errors(&bad), ["provisionerNotReadyNodeTaintKey"]);
+}
+
+#[rstest]
+#[case("true", "a/b", Some("a/b"), false)]
+#[case("false", "a/b", None, false)]
+#[case("false", "", None, false)]
+#[case("true", "", None, true)]
+fn cfg_19_20_a_taint_is_removed_only_by_its_key(
+    #[case] switch: &str,
+    #[case] key: &str,
+    #[case] startup_taint: Option<&str>,
+    #[case] is_said: bool,
+) {
+    let config = config(&[
+        ("removeNodeNotReadyTaint", switch),
+        ("provisionerNotReadyNodeTaintKey", key),
+    ]);
+    assert_eq!(config.startup_taint(), startup_taint);
+    assert_eq!(errors(&config), [""; 0]);
+    let said: &[&str] = if is_said {
+        &["removeNodeNotReadyTaint"]
+    } else {
+        &[]
+    };
+    assert_eq!(warnings(&config), said);
 }

@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::AuthInfo;
 use kube::{Api, Client};
 use provisor::cluster::{
-    ClusterEvent, Created, EventKind, EventSink, VolumeEvent, Volumes, client, watch_classes,
-    watch_node, watch_volumes,
+    ClusterEvent, Created, EventKind, EventSink, Nodes, VolumeEvent, Volumes, client,
+    watch_classes, watch_node, watch_volumes,
 };
 use provisor::pv::{Cleaning, CleaningState, FINALIZER, Pv};
 use provisor::serve::Metrics;
@@ -243,6 +243,37 @@ async fn adoption_brings_a_volume_into_sight() {
         }
     };
     within("the deletion", gone).await;
+}
+
+#[tokio::test]
+async fn a_taint_goes_with_the_rights_of_the_chart() {
+    const NAME: &str = "real-tainted-node";
+    let nodes: Api<Node> = Api::all(admin().await);
+    let ours = Nodes::new(daemon().await, Arc::new(Metrics::new("test")));
+    let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}, "spec": {
+        "taints": [taint("example.com/a", "NoSchedule"), taint("example.com/b", "NoSchedule"),
+            taint("example.com/a", "PreferNoSchedule")]}});
+    let params = PostParams::default();
+    nodes.create(&params, &read(node)).await.unwrap();
+    // The node controllers put taints of their own on it, and may be quicker.
+    let removed = async {
+        loop {
+            let seen = ours.find(NAME).await.unwrap().expect("it is there");
+            match ours.remove_taint(&seen, "example.com/a").await {
+                Ok(()) => return seen,
+                Err(error) => assert_eq!(error.reason(), "Conflict", "{error}"),
+            }
+        }
+    };
+    let seen = within("the removal", removed).await;
+    let now = ours.find(NAME).await.unwrap().expect("it is there");
+    assert_eq!(now.has_taint("example.com/a"), Some(false));
+    assert_eq!(now.has_taint("example.com/b"), Some(true));
+    // What was seen is not so any more.
+    let error = ours.remove_taint(&seen, "example.com/a").await.unwrap_err();
+    assert_eq!(error.reason(), "Conflict", "{error}");
+    nodes.delete(NAME, &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

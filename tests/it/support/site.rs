@@ -138,16 +138,33 @@ impl<'w> Site<'w> {
     }
 
     pub(crate) async fn create_node(&self) {
+        self.create_tainted_node(json!([])).await;
+    }
+
+    pub(crate) async fn create_tainted_node(&self, taints: serde_json::Value) {
         self.made_node.store(true, Ordering::Relaxed);
         let labels = json!({"kubernetes.io/hostname": self.node, "zone": "z1"});
         let node: Node = object(json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": self.node, "labels": labels},
+            "spec": {"taints": taints},
         }));
-        Api::all(self.client.clone())
+        self.nodes()
             .create(&PostParams::default(), &node)
             .await
             .expect("the node can be created");
+    }
+
+    /// Keys of the Node's taints; others may add some of their own.
+    pub(crate) async fn taints(&self) -> Vec<String> {
+        let node = self.nodes().get(&self.node).await.expect("it is there");
+        let taints = node.spec.and_then(|spec| spec.taints);
+        let keys = taints.into_iter().flatten().map(|taint| taint.key);
+        keys.collect()
+    }
+
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
     }
 
     /// Adds a class with its StorageClass; `settings` are further keys of the class.
@@ -395,8 +412,10 @@ impl<'w> Site<'w> {
         if !self.made_node.load(Ordering::Relaxed) {
             return;
         }
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let _ = nodes.delete(&self.node, &DeleteParams::default()).await;
+        let _ = self
+            .nodes()
+            .delete(&self.node, &DeleteParams::default())
+            .await;
     }
 }
 
