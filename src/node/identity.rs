@@ -178,7 +178,7 @@ fn look_at_device(number: DevNum) -> Result<Option<DeviceFacts>, Refusal> {
         ));
     }
     let (mut partitions, mut partition_numbers) = (Vec::new(), Vec::new());
-    for part_dir in partition_dirs(&dir) {
+    for part_dir in partition_dirs(&dir, &name) {
         partition_numbers.extend(read_number::<DevNum>(&part_dir.join("dev")));
         if let Some(part_name) = part_dir
             .file_name()
@@ -237,8 +237,10 @@ fn holders_of(dir: &Path, name: &str) -> Vec<String> {
     holders
 }
 
-fn partition_dirs(dir: &Path) -> Vec<PathBuf> {
+fn partition_dirs(dir: &Path, name: &str) -> Vec<PathBuf> {
+    // The kernel calls a partition after its disk, so nothing else in the directory has to be asked.
     let mut dirs: Vec<PathBuf> = children(dir)
+        .filter(|child| child.starts_with(name))
         .map(|child| dir.join(child))
         .filter(|child| child.join("partition").exists())
         .collect();

@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::volume::{ClassName, Reason, Refusal};
@@ -26,6 +26,9 @@ const AFTER_TROUBLE: usize = 16;
 /// `requireEmpty` says so, and what a late probe has read is known to the next one. A start-up with eight
 /// dead mounts is still done in time for a readiness probe.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// So often a walk is told how far it is. It waits for the last entry and otherwise only has to see that
+/// there is progress: to be woken for each entry takes longer than to look at most.
+const PROGRESS: Duration = Duration::from_millis(100);
 /// Stack of a probe's thread: paths and a few buffers.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -116,7 +119,6 @@ impl Pool {
         names: Vec<OsString>,
         work: impl Fn(&OsString) -> T + Send + Sync + 'static,
     ) -> Vec<(OsString, Result<T, Refusal>)> {
-        let (send, mut receive) = mpsc::unbounded_channel();
         let mut outcomes: Vec<Option<Result<T, Refusal>>> = names.iter().map(|_| None).collect();
         let course = Arc::new(Course {
             pool: Arc::clone(self),
@@ -124,18 +126,23 @@ impl Pool {
             names,
             next: AtomicUsize::new(0),
             work,
+            done: Mutex::default(),
+            progress: Notify::new(),
         });
         let mut missing = outcomes.len();
         // One after the other is quickest while all answer; where some don't, several at a time.
         let mut walkers = 1;
         let mut retired: Vec<Arc<AtomicBool>> = Vec::new();
-        let mut started = Course::walk(&course, walkers, &send, &mut retired);
+        let mut started = Course::walk(&course, walkers, &mut retired);
         while missing > 0 && started.is_ok() {
+            let in_time = timeout(DEADLINE, course.progress.notified()).await.is_ok();
             // A late one that comes back while the others are looked at is as good as any.
-            if let Ok(Some((index, outcome))) = timeout(DEADLINE, receive.recv()).await {
+            for (index, outcome) in course.take() {
                 let known: &mut Option<Result<T, Refusal>> = &mut outcomes[index];
                 missing -= usize::from(known.is_none());
                 *known = Some(outcome);
+            }
+            if in_time {
                 continue;
             }
             let overdue = course.next.load(Ordering::SeqCst).min(outcomes.len());
@@ -151,7 +158,7 @@ impl Pool {
                 .drain(..)
                 .for_each(|thread| thread.store(true, Ordering::SeqCst));
             walkers = AFTER_TROUBLE.min(missing);
-            started = Course::walk(&course, walkers, &send, &mut retired);
+            started = Course::walk(&course, walkers, &mut retired);
         }
         let no_answer = started.err().unwrap_or_else(hung);
         let outcomes = outcomes
@@ -218,36 +225,36 @@ fn hung() -> Refusal {
 }
 
 /// The entries of one walk and how far it is.
-struct Course<F> {
+struct Course<F, T> {
     pool: Arc<Pool>,
     class: ClassName,
     names: Vec<OsString>,
     next: AtomicUsize,
     work: F,
+    /// Outcomes that were not taken yet, with the index of the name.
+    done: Mutex<Vec<(usize, Result<T, Refusal>)>>,
+    progress: Notify,
 }
 
-/// Where a walk's outcomes go, with the index of the name.
-type Outcomes<T> = mpsc::UnboundedSender<(usize, Result<T, Refusal>)>;
-
-impl<F> Course<F> {
+impl<F, T> Course<F, T>
+where
+    F: Fn(&OsString) -> T + Send + Sync + 'static,
+    T: Send + 'static,
+{
     /// Starts `count` threads on what is left. Each ends early once its flag, which goes to `retired`, is
     /// set.
-    fn walk<T: Send + 'static>(
+    fn walk(
         course: &Arc<Self>,
         count: usize,
-        send: &Outcomes<T>,
         retired: &mut Vec<Arc<AtomicBool>>,
-    ) -> Result<(), Refusal>
-    where
-        F: Fn(&OsString) -> T + Send + Sync + 'static,
-    {
+    ) -> Result<(), Refusal> {
         for _ in 0..count {
             let flag = Arc::new(AtomicBool::new(false));
-            let (course, send, is_retired) = (Arc::clone(course), send.clone(), Arc::clone(&flag));
+            let (course, is_retired) = (Arc::clone(course), Arc::clone(&flag));
             thread::Builder::new()
                 .name("probe".into())
                 .stack_size(STACK_BYTES)
-                .spawn(move || course.go_on(&is_retired, &send))
+                .spawn(move || course.go_on(&is_retired))
                 .map_err(|error| no_thread(&error))?;
             retired.push(flag);
         }
@@ -255,14 +262,12 @@ impl<F> Course<F> {
     }
 
     /// Looks at one name after the other until none is left or the thread is retired.
-    fn go_on<T>(&self, is_retired: &AtomicBool, send: &Outcomes<T>)
-    where
-        F: Fn(&OsString) -> T,
-    {
+    fn go_on(&self, is_retired: &AtomicBool) {
+        let mut told = Instant::now();
         while !is_retired.load(Ordering::SeqCst) {
             let index = self.next.fetch_add(1, Ordering::SeqCst);
             let Some(name) = self.names.get(index) else {
-                return;
+                break;
             };
             let outcome = match self.pool.claim((self.class.clone(), name.clone())) {
                 None => Err(hung()),
@@ -272,9 +277,21 @@ impl<F> Course<F> {
                     Ok(outcome)
                 }
             };
-            // Nobody waits for the outcome of a late probe any more.
-            let _ = send.send((index, outcome));
+            self.done().push((index, outcome));
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                self.progress.notify_one();
+            }
         }
+        self.progress.notify_one();
+    }
+
+    fn take(&self) -> Vec<(usize, Result<T, Refusal>)> {
+        std::mem::take(&mut *self.done())
+    }
+
+    fn done(&self) -> MutexGuard<'_, Vec<(usize, Result<T, Refusal>)>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
