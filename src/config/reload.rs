@@ -24,7 +24,10 @@ const QUIET: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// inotify can lose events, and the directory itself can be replaced.
-const REREAD: Duration = Duration::from_secs(60);
+const REREAD: Duration = Duration::from_secs(300);
+
+/// The same where there is no inotify, or the directory is not there; upstream reads as often (CFG-53).
+const REREAD_UNWATCHED: Duration = Duration::from_secs(5);
 
 /// Why the configuration can't be followed.
 #[derive(Debug, Error)]
@@ -93,6 +96,7 @@ impl Drop for Reloader {
 struct Directory {
     dir: PathBuf,
     watcher: Option<RecommendedWatcher>,
+    is_watched: bool,
 }
 
 impl Directory {
@@ -113,6 +117,7 @@ impl Directory {
         let mut directory = Self {
             dir: dir.to_owned(),
             watcher: watcher.ok(),
+            is_watched: false,
         };
         directory.arm();
         directory
@@ -122,8 +127,17 @@ impl Directory {
     fn arm(&mut self) {
         if let Some(watcher) = &mut self.watcher {
             let _ = watcher.unwatch(&self.dir);
-            // A directory that is missing is tried again with the next slow reading.
-            let _ = watcher.watch(&self.dir, RecursiveMode::NonRecursive);
+            // A directory that is missing is tried again with the next reading.
+            let watched = watcher.watch(&self.dir, RecursiveMode::NonRecursive);
+            self.is_watched = watched.is_ok();
+        }
+    }
+
+    /// How long nothing needs to be read without an event.
+    fn trusted_for(&self) -> Duration {
+        match self.is_watched {
+            true => REREAD,
+            false => REREAD_UNWATCHED,
         }
     }
 }
@@ -139,7 +153,7 @@ struct Follower<F> {
 impl<F: Fn(Arc<Config>)> Follower<F> {
     fn run(&mut self) {
         loop {
-            match self.wakes.recv_timeout(REREAD) {
+            match self.wakes.recv_timeout(self.directory.trusted_for()) {
                 Ok(Wake::Changed) => {}
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => self.directory.arm(),
@@ -147,7 +161,14 @@ impl<F: Fn(Arc<Config>)> Follower<F> {
             if !self.settle() {
                 return;
             }
-            let fresh = reread(&self.dir, &self.current);
+            let fresh = match load_over(&self.dir, &self.current) {
+                Ok(fresh) => fresh,
+                Err(error) => {
+                    // What comes in its place is another directory.
+                    self.directory.is_watched = false;
+                    kept(&self.dir, &self.current, &error)
+                }
+            };
             if fresh != *self.current {
                 self.current = Arc::new(fresh);
                 (self.notify)(Arc::clone(&self.current));
@@ -169,14 +190,11 @@ impl<F: Fn(Arc<Config>)> Follower<F> {
     }
 }
 
-/// What is in force after another reading of `dir`, where `last` is until now.
-fn reread(dir: &Path, last: &Config) -> Config {
-    match load_over(dir, last) {
-        Ok(config) => config,
-        Err(error) => Config {
-            findings: vec![unreadable(dir, &error)],
-            ..last.clone()
-        },
+/// What is in force when `dir` can't be read, where `last` was until now.
+fn kept(dir: &Path, last: &Config, error: &LoadError) -> Config {
+    Config {
+        findings: vec![unreadable(dir, error)],
+        ..last.clone()
     }
 }
 

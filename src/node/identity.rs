@@ -4,7 +4,8 @@
 //! and can hang on a device that fails. Everything stands in sysfs and in udev's database. Sysfs is
 //! asked first, so that the same disk has the same name whether or not udev has seen it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -257,8 +258,16 @@ fn children(dir: &Path) -> impl Iterator<Item = String> {
 }
 
 fn read_text(path: &Path) -> Option<String> {
-    let raw = fs::read(path).ok()?;
+    let raw = read_attribute(path)?;
     Some(String::from_utf8_lossy(&raw).trim().to_owned())
+}
+
+/// What an attribute in sysfs holds, which is no more than a page and comes by one read (sysfs(5)). A device
+/// has twenty of them to be read, so each call less counts.
+fn read_attribute(path: &Path) -> Option<Vec<u8>> {
+    let mut page = [0; 4096];
+    let length = File::open(path).ok()?.read(&mut page).ok()?;
+    page.get(..length).map(<[u8]>::to_vec)
 }
 
 fn read_number<T: std::str::FromStr>(path: &Path) -> Option<T> {

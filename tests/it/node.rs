@@ -3,5 +3,6 @@
 mod empty;
 mod inspect;
 mod selfcheck;
+mod udev;
 mod usage;
 mod watch;

@@ -48,7 +48,7 @@ const PLAN_GAP_MAX: Duration = Duration::from_millis(100);
 const RESCAN: Duration = Duration::from_secs(300);
 
 /// The loop shows at least this often that it is alive.
-const HEARTBEAT: Duration = Duration::from_secs(20);
+const HEARTBEAT: Duration = Duration::from_secs(60);
 
 /// Scans of one class follow each other at a distance of their own length, up to this.
 const SCAN_GAP_MAX: Duration = Duration::from_secs(1);
@@ -160,6 +160,11 @@ impl Owner {
             self.report.beat();
             self.start_scans(now);
             self.decide(now);
+            // What was started comes first: it takes longer to show all there is than to send a request.
+            if self.stale {
+                tokio::task::yield_now().await;
+                self.publish(now);
+            }
             let wake = self.next_wake(now);
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -284,16 +289,21 @@ impl Owner {
         if !self.changed {
             self.start_workers(now);
         }
-        if self.stale {
-            let trouble = Trouble {
-                busy: &self.busy,
-                retries: &self.retries,
-            };
-            self.publish_at = self
-                .report
-                .publish(&self.steps, &self.volumes, trouble, now);
-            self.stale = self.publish_at.is_some();
+    }
+
+    /// Shows what was decided.
+    fn publish(&mut self, now: Instant) {
+        if !self.known.all() {
+            return;
         }
+        let trouble = Trouble {
+            busy: &self.busy,
+            retries: &self.retries,
+        };
+        self.publish_at = self
+            .report
+            .publish(&self.steps, &self.volumes, trouble, now);
+        self.stale = self.publish_at.is_some();
     }
 
     fn start_workers(&mut self, now: Instant) {

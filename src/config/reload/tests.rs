@@ -202,13 +202,38 @@ fn a_directory_that_vanished_leaves_everything_in_force() {
         use_node_name_only: true,
         ..Config::default()
     };
-    let now = reread(Path::new("/nonexistent/provisor"), &last);
+    let dir = Path::new("/nonexistent/provisor");
+    let error = load_over(dir, &last).expect_err("it is not there");
+    let now = kept(dir, &last, &error);
     assert!(now.use_node_name_only);
     assert!(
         now.findings[0].text.contains("stays in force"),
         "{:?}",
         now.findings
     );
+}
+
+#[test]
+fn a_directory_that_was_replaced_is_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("config");
+    let make = |text: &str| {
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("storageClassMap"), text).unwrap();
+    };
+    make(&class("a"));
+    let (send, configs) = channel();
+    let first = Arc::new(load(&dir).unwrap());
+    let _reloader = Reloader::start(dir.clone(), first, move |config| {
+        let _ = send.send(config);
+    });
+    fs::rename(&dir, root.path().join("away")).unwrap();
+    while configs.recv_timeout(LIMIT).unwrap().findings.is_empty() {}
+    make(&class("b"));
+    while names(&configs.recv_timeout(LIMIT).unwrap()) != ["b"] {}
+    // And its successor is watched.
+    fs::write(dir.join("storageClassMap"), class("c")).unwrap();
+    while names(&configs.recv_timeout(LIMIT).unwrap()) != ["c"] {}
 }
 
 #[test]

@@ -3,12 +3,12 @@
 //! Vendors ship disks with made-up names, and udev and sysfs spell the same name differently; so every
 //! name is brought to one spelling, and one that says nothing is no name.
 
-use std::fs;
+use std::cell::OnceCell;
 use std::path::Path;
 
 use udev::{Device, DeviceType};
 
-use super::read_text;
+use super::{read_attribute, read_text};
 use crate::volume::DevNum;
 
 /// What firmware writes when nobody gave the disk a serial number.
@@ -26,12 +26,33 @@ const PLACEHOLDERS: &[&str] = &[
     "0123456789abcdef",
 ];
 
-/// udev's record of a device, if there is one.
-pub(super) struct Database(Option<Device>);
+/// Where udev keeps its records: for each block device a file `b<major>:<minor>`.
+const RECORDS: &str = "/run/udev/data";
+
+/// udev's record of a device, if there is one. Looked for once something is asked of it: libudev asks sysfs much
+/// that nobody wants to know.
+pub(super) struct Database {
+    number: DevNum,
+    record: OnceCell<Option<Device>>,
+}
 
 impl Database {
     pub(super) fn of(number: DevNum) -> Self {
-        Self(Device::from_devnum(DeviceType::Block, number.to_raw()).ok())
+        Self {
+            number,
+            record: OnceCell::new(),
+        }
+    }
+
+    fn record(&self) -> Option<&Device> {
+        let read = || {
+            let has_one = Path::new(RECORDS)
+                .join(format!("b{}", self.number))
+                .exists();
+            let open = || Device::from_devnum(DeviceType::Block, self.number.to_raw()).ok();
+            has_one.then(open).flatten()
+        };
+        self.record.get_or_init(read).as_ref()
     }
 
     /// `ID_FS_UUID`: what a probe saw on the device.
@@ -41,7 +62,7 @@ impl Database {
     }
 
     fn property(&self, name: &str) -> Option<String> {
-        let text = self.0.as_ref()?.property_value(name)?.to_str()?.trim();
+        let text = self.record()?.property_value(name)?.to_str()?.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
 }
@@ -98,7 +119,7 @@ pub(super) fn serial(disk_dir: &Path, database: &Database) -> Option<String> {
 
 /// The unit serial number page of a SCSI or ATA disk: a header of four bytes, then the text.
 fn scsi_serial(disk_dir: &Path) -> Option<String> {
-    let page = fs::read(disk_dir.join("device/vpd_pg80")).ok()?;
+    let page = read_attribute(&disk_dir.join("device/vpd_pg80"))?;
     let text = String::from_utf8_lossy(page.get(4..)?);
     Some(
         text.trim_matches(|c: char| c.is_whitespace() || c == '\0')
@@ -136,6 +157,7 @@ fn meaningful(text: &str) -> bool {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use std::fs;
 
     #[rstest]
     #[case("S4EVNX0R123456", true)]
@@ -168,7 +190,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let nothing = Database(None);
+        let nothing = Database::of(DevNum {
+            major: 4000,
+            minor: 1,
+        });
         assert_eq!(serial(disk.path(), &nothing), None);
         write("device/wwid", "t10.ATA     Disk  1234\n");
         assert_eq!(wwn(disk.path(), &nothing), None);
