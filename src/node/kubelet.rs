@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -24,9 +25,19 @@ const NAME_FLAGS: &[&str] = &["--hostname-override", "--node-name"];
 #[derive(Debug)]
 pub struct KubeletView {
     node: Option<String>,
-    /// The process that was the kubelet at the last look, so that the next look is one file read.
-    last: Mutex<Option<u32>>,
+    last: Mutex<Option<Look>>,
 }
+
+/// What the last search among all processes found.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    process: Option<u32>,
+    at: Instant,
+}
+
+/// A search reads two files of each process, of which a node has a thousand. For so long what it found is
+/// only looked at again: another kubelet does not start beside the first.
+const TRUSTED: Duration = Duration::from_secs(10);
 
 impl KubeletView {
     /// Looks through the eyes of the kubelet of this node, whenever it can be found.
@@ -49,9 +60,17 @@ impl KubeletView {
     pub fn process(&self) -> Option<u32> {
         let node = self.node.as_deref()?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let still = last.filter(|pid| claim_of(*pid, node) == Some(Claim::Named));
-        *last = still.or_else(|| choose(&candidates(node)));
-        *last
+        let still = last.filter(|look| match look.process.map(|pid| claim_of(pid, node)) {
+            Some(Some(Claim::Named)) => true,
+            Some(Some(Claim::Silent)) => look.at.elapsed() < TRUSTED,
+            // Where there is none to be seen, there are few processes to be seen.
+            Some(None) | None => false,
+        });
+        let search = || Look {
+            process: choose(&candidates(node)),
+            at: Instant::now(),
+        };
+        last.insert(still.unwrap_or_else(search)).process
     }
 
     /// The kubelet's root directory at this moment.
