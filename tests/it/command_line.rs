@@ -166,7 +166,7 @@ fn errors_say_what_to_do() {
 
 /// What a DaemonSet of upstream's image may pass, after the image was swapped.
 #[tokio::test]
-async fn cfg_40_43_50_54_upstreams_flags_and_environment_start_the_daemon() {
+async fn cfg_40_to_43_50_54_upstreams_flags_and_environment_start_the_daemon() {
     let world = World::stand_in();
     let site = Site::new(&world).await;
     let fast = site.class("fast", "").await;
