@@ -22,7 +22,7 @@ use super::identity;
 use super::kubelet::{KubeletRoot, KubeletView};
 use crate::config::Class;
 use crate::sys::files;
-use crate::sys::mountinfo::MountTable;
+use crate::sys::mountinfo::{self, MountTable};
 use crate::volume::{ClassName, DevNum, Found, Reason, Refusal, Scan, Volume};
 
 mod contents;
@@ -33,7 +33,7 @@ mod table;
 
 use contents::Memo;
 use pool::Pool;
-use table::Tables;
+use table::OwnMounts;
 
 /// Looks at classes. One lives as long as the daemon, because it remembers which probes still hang.
 #[derive(Debug)]
@@ -41,7 +41,6 @@ pub struct Inspector {
     view: Arc<KubeletView>,
     pool: Arc<Pool>,
     memo: Arc<Memo>,
-    tables: Arc<Tables>,
 }
 
 impl Inspector {
@@ -60,7 +59,6 @@ impl Inspector {
             view: Arc::new(view),
             pool: Arc::new(Pool::new(Box::new(answered))),
             memo: Arc::default(),
-            tables: Arc::default(),
         }
     }
 
@@ -69,10 +67,10 @@ impl Inspector {
         let class = Arc::new(class.clone());
         let survey = {
             let (view, class) = (Arc::clone(&self.view), Arc::clone(&class));
-            let (memo, tables) = (Arc::clone(&self.memo), Arc::clone(&self.tables));
+            let memo = Arc::clone(&self.memo);
             let key = (class.name.clone(), OsString::new());
             self.pool
-                .probe(key, move || Survey::take(&view, memo, tables, &class))
+                .probe(key, move || Survey::take(&view, memo, &class))
                 .await
         };
         let survey = match survey {
@@ -111,9 +109,9 @@ fn told(
 struct Survey {
     dir: OwnedFd,
     names: Vec<OsString>,
-    tables: Arc<Tables>,
+    own: OwnMounts,
     /// The host's table, where it is another than our own and we may see it.
-    host: Option<Arc<MountTable>>,
+    host: Option<MountTable>,
     swaps: Vec<DevNum>,
     /// What the node itself runs from.
     system: Vec<DevNum>,
@@ -122,23 +120,21 @@ struct Survey {
 }
 
 impl Survey {
-    fn take(
-        view: &KubeletView,
-        memo: Arc<Memo>,
-        tables: Arc<Tables>,
-        class: &Class,
-    ) -> Result<Self, Refusal> {
+    fn take(view: &KubeletView, memo: Arc<Memo>, class: &Class) -> Result<Self, Refusal> {
         let dir = open(&class.mount_dir)?;
         let names = names(dir.as_fd(), &class.mount_dir)?;
-        let own = tables.own.now().map_err(unreadable_mounts)?;
-        let host = is_elsewhere().then(|| tables.host.now().ok()).flatten();
-        let system = system::devices(host.as_ref().unwrap_or(&own));
+        let own = OwnMounts::read().map_err(unreadable_mounts)?;
+        let host = host_table();
+        let system = match &host {
+            Some(host) => system::devices(host),
+            None => system::devices(own.now().map_err(unreadable_mounts)?.as_ref()),
+        };
         Ok(Self {
             dir,
             names,
             system,
             memo,
-            tables,
+            own,
             host,
             swaps: swap_devices(),
             kubelet: view.root(),
@@ -147,13 +143,13 @@ impl Survey {
 
     /// Our mounts, at least as new as any descriptor that the caller holds.
     fn mounts(&self) -> Result<Arc<MountTable>, Refusal> {
-        self.tables.own.now().map_err(unreadable_mounts)
+        self.own.now().map_err(unreadable_mounts)
     }
 
     /// The first mount point of a device, in our view or the host's.
     fn mount_point_of(&self, device: DevNum) -> Result<Option<String>, Refusal> {
         let own = self.mounts()?;
-        let point = [Some(own.as_ref()), self.host.as_deref()]
+        let point = [Some(own.as_ref()), self.host.as_ref()]
             .into_iter()
             .flatten()
             .find_map(|table| table.of_device(device).next())
@@ -213,13 +209,10 @@ fn names(dir: BorrowedFd<'_>, path: &Path) -> Result<Vec<OsString>, Refusal> {
     Ok(names)
 }
 
-/// Whether the host's mount namespace is another one than ours.
-fn is_elsewhere() -> bool {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    match (namespace("1"), namespace("thread-self")) {
-        (Some(host), Some(own)) => host != own,
-        _ => false,
-    }
+fn host_table() -> Option<MountTable> {
+    let host = fs::read_link("/proc/1/ns/mnt").ok()?;
+    let own = fs::read_link("/proc/thread-self/ns/mnt").ok()?;
+    (host != own).then(|| MountTable::read(mountinfo::HOST).ok())?
 }
 
 /// Devices that are swapped on.

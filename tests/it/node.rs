@@ -2,6 +2,7 @@
 
 mod empty;
 mod inspect;
+mod renames;
 mod selfcheck;
 mod udev;
 mod usage;

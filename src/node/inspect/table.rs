@@ -1,10 +1,10 @@
-//! Mount tables, never older than what they are asked about.
+//! Our own mounts, never older than what they are asked about.
 //!
 //! The kernel gives the number of a mount that is gone to the next one, so a table that was read earlier
 //! may say of a number what was true of another mount. A descriptor keeps its mount's number, which makes
-//! a table that was read while it was open tell the truth. An older one is as good as long as the
-//! kernel says that nothing was mounted or unmounted since (proc_pid_mounts(5)), so that one event costs
-//! one reading, however many classes look.
+//! a table that was read while it was open tell the truth. An older one of the same scan is as good as
+//! long as the kernel says that nothing was mounted or unmounted since (proc_pid_mounts(5)). Not one of an
+//! earlier scan: paths in it change with each rename of a directory above them, and of that it says nothing.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -19,79 +19,39 @@ use crate::sys::mountinfo::{self, MountTable};
 /// Most tables are no longer.
 const USUAL_BYTES: usize = 16 << 10;
 
-/// The tables that a look at a directory needs.
+/// The mount table of this process.
 #[derive(Debug)]
-pub(super) struct Tables {
-    /// That of this process.
-    pub(super) own: Table,
-    /// That of process 1.
-    pub(super) host: Table,
-}
-
-impl Default for Tables {
-    fn default() -> Self {
-        Self {
-            own: Table::of(mountinfo::OWN),
-            host: Table::of(mountinfo::HOST),
-        }
-    }
-}
-
-/// The table of one mount namespace, opened when it is first asked for. The namespace that a file in `/proc`
-/// was opened in stays its own, whatever becomes of the thread that opened it.
-#[derive(Debug)]
-pub(super) struct Table {
-    path: &'static str,
-    /// Held while the kernel is asked: it says only once that something changed.
-    known: Mutex<Option<Known>>,
-}
-
-#[derive(Debug)]
-struct Known {
+pub(super) struct OwnMounts {
     file: File,
-    table: Arc<MountTable>,
+    /// Held while the kernel is asked: it says only once that something changed.
+    table: Mutex<Arc<MountTable>>,
 }
 
-impl Table {
-    fn of(path: &'static str) -> Self {
-        Self {
-            path,
-            known: Mutex::new(None),
-        }
+impl OwnMounts {
+    pub(super) fn read() -> io::Result<Self> {
+        let file = File::open(mountinfo::OWN)?;
+        let table = Mutex::new(Arc::new(read(&file)?));
+        Ok(Self { file, table })
     }
 
     /// The table as it is now, or as good as that.
     pub(super) fn now(&self) -> io::Result<Arc<MountTable>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // What fails is forgotten: the kernel does not say a second time that something changed.
-        let fresh = match known.take() {
-            Some(known) if !has_changed(&known.file)? => known,
-            Some(Known { file, .. }) => Known {
-                table: Arc::new(read(&file)?),
-                file,
-            },
-            None => {
-                let file = File::open(self.path)?;
-                Known {
-                    table: Arc::new(read(&file)?),
-                    file,
-                }
-            }
-        };
-        let table = Arc::clone(&fresh.table);
-        *known = Some(fresh);
-        Ok(table)
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_changed()? {
+            *table = Arc::new(read(&self.file)?);
+        }
+        Ok(Arc::clone(&table))
     }
-}
 
-fn has_changed(file: &File) -> io::Result<bool> {
-    let events = PollFlags::POLLPRI | PollFlags::POLLERR;
-    let mut fds = [PollFd::new(file.as_fd(), events)];
-    match poll(&mut fds, PollTimeout::ZERO) {
-        Ok(ready) => Ok(ready > 0),
-        // Rather once too often.
-        Err(Errno::EINTR) => Ok(true),
-        Err(errno) => Err(errno.into()),
+    fn has_changed(&self) -> io::Result<bool> {
+        let events = PollFlags::POLLPRI | PollFlags::POLLERR;
+        let mut fds = [PollFd::new(self.file.as_fd(), events)];
+        match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(ready) => Ok(ready > 0),
+            // Rather once too often.
+            Err(Errno::EINTR) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 
