@@ -122,7 +122,13 @@ impl Judge {
             .flat_map(|seen| seen.keys())
             .copied()
             .find(|id| model.storages[*id].record == record)
-            .ok_or("what was offered was not at this entry")?;
+            .ok_or_else(|| {
+                let was = seen.into_iter().flatten();
+                let was: Vec<_> = was
+                    .map(|(id, last)| (&model.storages[*id].record, last.elapsed()))
+                    .collect();
+                format!("what was offered was not at this entry, which was {was:?}")
+            })?;
         if let Some(other) = model.pvs.get(place) {
             return Err(format!("its entry has {} already", other.name));
         }
