@@ -28,21 +28,48 @@ fn unreadable(errno: Errno) -> Refusal {
     )
 }
 
+/// How often an entry that changes is looked at again.
+const LOOKS: usize = 3;
+
+/// What one look at an entry came to.
+enum Look {
+    /// It is gone.
+    Gone,
+    /// It is a volume.
+    Volume(Box<Volume>),
+    /// It leads to another device than when the look began.
+    Changed,
+}
+
 /// Whether it is a volume. `None` when it is gone.
 pub(super) fn examine(
     survey: &Survey,
     class: &Class,
     raw: &OsStr,
 ) -> Result<Option<Volume>, Refusal> {
+    for _ in 0..LOOKS {
+        match look(survey, class, raw)? {
+            Look::Gone => return Ok(None),
+            Look::Volume(volume) => return Ok(Some(*volume)),
+            Look::Changed => {}
+        }
+    }
+    refuse(
+        Reason::Unreadable,
+        "it keeps changing while it is looked at; it is looked at again after its next change",
+    )
+}
+
+fn look(survey: &Survey, class: &Class, raw: &OsStr) -> Result<Look, Refusal> {
     let furniture = is_furniture(raw);
     let entry = EntryName::parse(raw);
     if raw.to_str().is_none() && !furniture {
         // The pattern can't be asked either.
-        return entry.map(|_| None);
+        return entry.map(|_| Look::Gone);
     }
     let object = match files::peek(survey.dir.as_fd(), raw) {
         Ok(object) => object,
-        Err(Errno::ENOENT) => return Ok(None),
+        Err(Errno::ENOENT) => return Ok(Look::Gone),
         Err(errno) => return Err(unreadable(errno)),
     };
     let stat = files::stat(object.as_fd()).map_err(unreadable)?;
@@ -67,11 +94,15 @@ pub(super) fn examine(
                     "nothing is mounted on it; mount a filesystem or bind mount a directory there",
                 )),
                 Some(mount) => {
-                    directory(survey, class, entry?, object.as_fd(), &stat, mount).map(Some)
+                    let volume = directory(survey, class, entry?, object.as_fd(), &stat, mount)?;
+                    Ok(Look::Volume(Box::new(volume)))
                 }
             }
         }
-        Kind::BlockDevice => device(survey, class, entry?, object.as_fd(), &stat).map(Some),
+        Kind::BlockDevice => {
+            let volume = device(survey, class, entry?, object.as_fd(), &stat)?;
+            Ok(steady(survey, raw, &stat, volume))
+        }
         Kind::Symlink => {
             let through = match files::peek_through(survey.dir.as_fd(), raw) {
                 Ok(through) => through,
@@ -92,7 +123,8 @@ pub(super) fn examine(
             let target = files::stat(through.as_fd()).map_err(unreadable)?;
             match target.kind {
                 Kind::BlockDevice => {
-                    device(survey, class, entry?, through.as_fd(), &target).map(Some)
+                    let volume = device(survey, class, entry?, through.as_fd(), &target)?;
+                    Ok(steady(survey, raw, &target, volume))
                 }
                 _ if furniture => refuse(Reason::Ignored, "furniture of a directory"),
                 Kind::Directory => refuse(
@@ -116,6 +148,20 @@ pub(super) fn examine(
                 noun(kind)
             ),
         ),
+    }
+}
+
+/// The volume, if the entry still leads to the node that was asked about. A device is asked by its number, which
+/// may be another device's by then; a node goes with its device, so that the same node means the same device.
+fn steady(survey: &Survey, raw: &OsStr, before: &Stat, volume: Volume) -> Look {
+    let now = files::peek_through(survey.dir.as_fd(), raw).and_then(|fd| files::stat(fd.as_fd()));
+    let is_same = now.is_ok_and(|now| {
+        (now.kind, now.device, now.inode, now.rdev)
+            == (before.kind, before.device, before.inode, before.rdev)
+    });
+    match is_same {
+        true => Look::Volume(Box::new(volume)),
+        false => Look::Changed,
     }
 }
 
