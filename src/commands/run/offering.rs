@@ -1,7 +1,8 @@
-//! What PersistentVolumes are being made for while the API server has not answered.
+//! What PersistentVolumes are being made for until the watch tells of them.
 //!
 //! A plan is made from what is known to exist. What is on its way counts too: the same storage may turn
-//! up under another name before the answer is there, and would be offered twice.
+//! up under another name before the answer is there, and would be offered twice. So does what was just
+//! made: a list that was read before may come after the answer, and does not have it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +18,16 @@ const DOUBT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Offering {
     storage: BTreeMap<String, Identity>,
-    /// When those whose call failed are taken for not made.
-    doubts: BTreeMap<String, Instant>,
+    /// Those of which only the watch can tell whether they are there.
+    doubts: BTreeMap<String, Doubt>,
+}
+
+#[derive(Debug)]
+struct Doubt {
+    /// When it is taken for not made.
+    until: Instant,
+    /// The UID that the API server has answered with, if it has.
+    uid: Option<String>,
 }
 
 impl Offering {
@@ -42,7 +51,25 @@ impl Offering {
     /// The call failed, and nobody knows whether it was carried out.
     pub(super) fn doubt(&mut self, pv: &str, now: Instant) {
         if self.storage.contains_key(pv) {
-            self.doubts.insert(pv.to_owned(), now + DOUBT);
+            let until = now + DOUBT;
+            self.doubts
+                .insert(pv.to_owned(), Doubt { until, uid: None });
+        }
+    }
+
+    /// The API server has made it; the watch has not told of it yet.
+    pub(super) fn made(&mut self, pv: &str, uid: &str, now: Instant) {
+        self.doubt(pv, now);
+        if let Some(doubt) = self.doubts.get_mut(pv) {
+            doubt.uid = Some(uid.to_owned());
+        }
+    }
+
+    /// The watch tells of an object, that it is there or that it is gone.
+    pub(super) fn told(&mut self, pv: &str, uid: &str) {
+        let made = self.doubts.get(pv).and_then(|doubt| doubt.uid.as_deref());
+        if made == Some(uid) {
+            self.end(pv);
         }
     }
 
@@ -50,8 +77,8 @@ impl Offering {
     pub(super) fn settle(&mut self, now: Instant) -> bool {
         let before = self.doubts.len();
         let storage = &mut self.storage;
-        self.doubts.retain(|pv, until| {
-            let stays = *until > now;
+        self.doubts.retain(|pv, doubt| {
+            let stays = doubt.until > now;
             if !stays {
                 storage.remove(pv);
             }
@@ -62,7 +89,7 @@ impl Offering {
 
     /// When [`Self::settle`] has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.doubts.values().min().copied()
+        self.doubts.values().map(|doubt| doubt.until).min()
     }
 }
 
@@ -99,6 +126,24 @@ mod tests {
         assert!(offering.storage().contains_key("a"));
         assert!(offering.settle(now + DOUBT));
         assert!(offering.storage().is_empty() && offering.due().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_made_is_taken_until_the_watch_tells_of_it() {
+        let (mut offering, now) = (Offering::default(), Instant::now());
+        offering.begin("a", &identity());
+        offering.told("a", "new");
+        offering.made("a", "new", now);
+        offering.told("a", "its predecessor");
+        assert!(offering.storage().contains_key("a"));
+        offering.told("a", "new");
+        assert!(offering.storage().is_empty() && offering.due().is_none());
+
+        offering.begin("a", &identity());
+        offering.made("a", "new", now);
+        offering.begin("a", &identity());
+        offering.told("a", "new");
+        assert!(offering.storage().contains_key("a"), "it is made anew");
     }
 
     #[tokio::test(start_paused = true)]

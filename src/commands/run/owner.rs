@@ -359,8 +359,17 @@ impl Owner {
         self.changed = true;
         self.report
             .done(&key, self.volumes.get(&key), job.as_ref(), &outcome);
-        match outcome {
+        match &outcome {
             Outcome::Unanswered(_) => self.offering.doubt(&key, now),
+            // Unless the watch was quicker than the answer.
+            Outcome::Published(pv)
+                if self
+                    .volumes
+                    .get(&key)
+                    .is_none_or(|known| known.uid != pv.uid) =>
+            {
+                self.offering.made(&key, &pv.uid, now);
+            }
             _ => self.offering.end(&key),
         }
         match outcome {

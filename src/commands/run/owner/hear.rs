@@ -18,6 +18,9 @@ impl Owner {
             ClusterEvent::Volumes(VolumeEvent::Synced(list)) => {
                 self.report.pass(Gate::Volumes);
                 self.known.volumes = true;
+                for pv in &list {
+                    self.offering.told(&pv.name, &pv.uid);
+                }
                 let new = list.into_iter().map(|pv| (pv.name.clone(), pv)).collect();
                 let old = std::mem::replace(&mut self.volumes, new);
                 // What happened while no watch was open has to be waited for no longer.
@@ -33,8 +36,12 @@ impl Owner {
                 let names: Vec<String> = self.busy.keys().cloned().collect();
                 names.iter().for_each(|name| self.check_job(name));
             }
-            ClusterEvent::Volumes(VolumeEvent::Applied(pv)) => self.apply(*pv),
+            ClusterEvent::Volumes(VolumeEvent::Applied(pv)) => {
+                self.offering.told(&pv.name, &pv.uid);
+                self.apply(*pv);
+            }
             ClusterEvent::Volumes(VolumeEvent::Deleted { name, uid }) => {
+                self.offering.told(&name, &uid);
                 if self.volumes.get(&name).is_some_and(|pv| pv.uid == uid) {
                     self.volumes.remove(&name);
                 }
