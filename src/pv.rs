@@ -14,6 +14,7 @@ mod wire;
 
 pub use build::{ClassFacts, NodeFacts, Offer, manifest};
 pub use name::{capacity, long_name, name, node_label, parse_quantity, quantity};
+pub(crate) use wire::thin_resource;
 pub use wire::{MalformedPv, WirePv};
 
 /// Label that selects a node's own PersistentVolumes; its value is [`node_label`].

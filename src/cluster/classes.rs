@@ -4,13 +4,12 @@
 //! too and from each node. A class is about a kilobyte, a cluster has a handful, and they hardly ever
 //! change: watching all of them by one connection costs less than a second connection.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{DeserializeGuard, Resource};
+use kube::core::DeserializeGuard;
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
@@ -18,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ClusterEvent;
 use super::follow::{Change, Target, follow};
-use crate::pv::{ClassFacts, Policy};
+use crate::pv::{ClassFacts, Policy, thin_resource};
 use crate::serve::{Metrics, WatchKind};
 use crate::volume::ClassName;
 
@@ -35,29 +34,7 @@ struct WireClass {
     mount_options: Option<Vec<String>>,
 }
 
-impl Resource for WireClass {
-    type DynamicType = ();
-    type Scope = k8s_openapi::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        StorageClass::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        StorageClass::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        StorageClass::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        StorageClass::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+thin_resource!(WireClass, StorageClass);
 
 fn keep(wire: WireClass) -> Result<(ClassName, ClassFacts), &'static str> {
     let name = wire.metadata.name.ok_or("it has no metadata.name")?;

@@ -3,7 +3,6 @@
 //! Of the object only the metadata is fetched, since its status changes all the time and is large. Only
 //! while the configuration has a startup taint to remove it is fetched whole, for `spec.taints`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::follow::{Change, Decoded, Target, follow};
 use super::{ApiError, ClusterEvent, MANAGER, call, patch};
 use crate::config::Config;
-use crate::pv::{LABEL_HOSTNAME, NodeFacts};
+use crate::pv::{LABEL_HOSTNAME, NodeFacts, thin_resource};
 use crate::serve::{ApiMethod, Metrics, WatchKind};
 
 /// Nodes listed at a time.
@@ -51,29 +50,7 @@ struct Spec {
     taints: Vec<Value>,
 }
 
-impl Resource for WireNode {
-    type DynamicType = ();
-    type Scope = k8s_openapi::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Node::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        Node::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        Node::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        Node::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+thin_resource!(WireNode, Node);
 
 /// Sends the facts of the Node `name` until `cancel`: after each list, and whenever one changed. Its taints
 /// are among them while the configuration has one to remove. With upstream's rights, which are only to get it

@@ -1,10 +1,7 @@
 //! The thin PersistentVolume that is read from the API server.
 
-use std::borrow::Cow;
-
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -13,6 +10,39 @@ use super::{
     Claim, LABEL_HOSTNAME, LABEL_NODE, Phase, Policy, Pv,
 };
 use crate::volume::ClassName;
+
+/// Makes a type with a field `metadata` stand for an object of the API: the same address, but only the fields
+/// that are read of it.
+macro_rules! thin_resource {
+    ($thin:ty, $whole:ty) => {
+        impl kube::core::Resource for $thin {
+            type DynamicType = ();
+            type Scope = k8s_openapi::ClusterResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                <$whole as kube::core::Resource>::kind(&())
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                <$whole as kube::core::Resource>::group(&())
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                <$whole as kube::core::Resource>::version(&())
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                <$whole as kube::core::Resource>::plural(&())
+            }
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(
+                &mut self,
+            ) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(crate) use thin_resource;
 
 /// A PersistentVolume with only the fields that we read, for `kube::Api` and watches.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -92,29 +122,7 @@ struct Status {
     phase: Option<String>,
 }
 
-impl Resource for WirePv {
-    type DynamicType = ();
-    type Scope = k8s_openapi::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        PersistentVolume::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        PersistentVolume::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        PersistentVolume::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        PersistentVolume::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+thin_resource!(WirePv, PersistentVolume);
 
 /// An object that the API server should never have sent.
 #[derive(Debug, Error)]
