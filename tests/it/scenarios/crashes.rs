@@ -8,7 +8,7 @@ use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 
 use super::{GIB, MIB, leave, mount, use_once};
-use crate::support::daemon::{Process};
+use crate::support::daemon::Process;
 use crate::support::disks::{Loop, Mounted};
 use crate::support::site::{ClassDir, LogEntry, Site, World, name_of, uid_of, until};
 
@@ -56,14 +56,19 @@ async fn kill_amid_wipe(
     }
     let again = site.until_offered_again(class, entry, &pv).await;
     assert!(!dirty(), "offered while dirty");
-    let entries = log.entries();
-    let gone = entries
-        .iter()
-        .position(|e| e.uid == uid_of(&pv) && e.phase == "gone");
-    let new = entries.iter().position(|e| e.uid == uid_of(&again));
+    // The log is a watch of its own: it may hear of the new volume later than the reads above.
+    let (gone, new) = until("the log tells of both volumes", async || {
+        let entries = log.entries();
+        let mut of_old = entries.iter();
+        let gone = of_old.position(|e| e.uid == uid_of(&pv) && e.phase == "gone")?;
+        let new = entries.iter().position(|e| e.uid == uid_of(&again))?;
+        Some((gone, new))
+    })
+    .await;
     assert!(
         gone < new,
-        "the old volume goes before the new one comes: {entries:?}"
+        "the old volume goes before the new one comes: {:?}",
+        log.entries()
     );
     process.kill();
 }
