@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
 
+use nix::mount::MsFlags;
 use provisor::config::Cleaner;
 
-use crate::disks::Loop;
+use crate::disks::{Loop, Mounted};
 use crate::figures::{Series, Settings, Table, time};
-use crate::rig::{Mount, Volume};
+use crate::rig::Volume;
 use crate::{forget_caches, text, timed};
 
 /// How the files lie.
@@ -40,7 +41,9 @@ pub(crate) fn measure(shape: Shape, fs_type: &str, settings: &Settings, table: &
             let image = dir.path().join("image");
             timed("cp", &["--sparse=always", text(&model), text(&image)]);
             let disk = Loop::over(&image, &[]);
-            let (volume, mount) = Volume::mounted(|path| Mount::new(&disk.node, path, fs_type));
+            let (volume, mount) = Volume::mounted(|path| {
+                Mounted::device(&disk.node, path, fs_type, MsFlags::empty())
+            });
             forget_caches();
             if turn == 0 {
                 let began = Instant::now();
@@ -50,12 +53,12 @@ pub(crate) fn measure(shape: Shape, fs_type: &str, settings: &Settings, table: &
             } else {
                 let names: Vec<String> = volume.names();
                 let places = names.iter().filter(|name| *name != "lost+found");
-                let places: Vec<_> = places.map(|name| mount.0.join(name)).collect();
+                let places: Vec<_> = places.map(|name| mount.point().join(name)).collect();
                 let mut arguments = vec!["-rf"];
                 arguments.extend(places.iter().map(|place| text(place)));
                 let removing = timed("rm", &arguments);
                 bare.push(removing);
-                flushed.push(removing + timed("sync", &["-f", text(&mount.0)]));
+                flushed.push(removing + timed("sync", &["-f", text(mount.point())]));
             }
         }
     }
@@ -100,8 +103,8 @@ fn make_model(image: &Path, shape: Shape, fs_type: &str, files: usize) {
         &[&options[..], &[node]].concat(),
     );
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mount = Mount::new(&disk.node, dir.path(), fs_type);
-    let root = &mount.0;
+    let mount = Mounted::device(&disk.node, dir.path(), fs_type, MsFlags::empty());
+    let root = mount.point();
     let block = [0xa5_u8; 512];
     for number in 0..files {
         let path = match shape {

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use provisor::config::Cleaner;
 
+use crate::disks::Loop;
 use crate::figures::{Series, Settings, Table, time};
-use crate::rig::{Loop, Volume};
+use crate::rig::Volume;
 use crate::{forget_caches, text, timed};
 
 const MIB: u64 = 1 << 20;
@@ -26,7 +27,7 @@ pub(crate) fn zero(settings: &Settings, table: &Table) {
         ("dd bs=1M oflag=direct", Box::new(|disk| dd(disk, "1M"))),
         (
             "blkdiscard --zeroout",
-            Box::new(|disk| timed("blkdiscard", &["--zeroout", text(&disk.device)])),
+            Box::new(|disk| timed("blkdiscard", &["--zeroout", text(&disk.node)])),
         ),
     ];
     compare(
@@ -44,7 +45,7 @@ pub(crate) fn overwrite(settings: &Settings, table: &Table) {
         ("ours", Box::new(move |disk| wiped(disk, &plan))),
         (
             "shred -n 1 -z",
-            Box::new(|disk| timed("shred", &["-n", "1", "-z", text(&disk.device)])),
+            Box::new(|disk| timed("shred", &["-n", "1", "-z", text(&disk.node)])),
         ),
     ];
     let size = settings.choose(512, 4096) * MIB;
@@ -63,7 +64,7 @@ fn compare(what: &str, ways: &[Way<'_>], size: u64, rounds: usize, table: &Table
     for round in 0..rounds {
         for turn in 0..ways.len() {
             let way = (turn + round) % ways.len();
-            fill(&disk.device, size);
+            fill(&disk.node, size);
             forget_caches();
             series[way].push(ways[way].1(&disk));
         }
@@ -90,7 +91,7 @@ fn wiped(disk: &Loop, plan: &Cleaner) -> Duration {
 }
 
 fn dd(disk: &Loop, block: &str) -> Duration {
-    let (to, size) = (format!("of={}", text(&disk.device)), format!("bs={block}"));
+    let (to, size) = (format!("of={}", text(&disk.node)), format!("bs={block}"));
     let blocks = std::fs::metadata(&disk.file)
         .expect("the image is ours")
         .len()

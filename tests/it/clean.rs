@@ -6,3 +6,5 @@ mod device;
 mod guard;
 mod hazards;
 mod rig;
+
+use crate::support::disks;

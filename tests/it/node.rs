@@ -2,6 +2,7 @@
 
 mod empty;
 mod inspect;
+mod kubelet;
 mod renames;
 mod selfcheck;
 mod udev;

@@ -5,8 +5,9 @@ pub(crate) mod daemon;
 pub(crate) mod disks;
 pub(crate) mod fuse;
 pub(crate) mod site;
+pub(crate) mod zram;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The pause between two looks at a condition that plain code waits for.
 #[expect(
@@ -15,4 +16,16 @@ use std::time::Duration;
 )]
 pub(crate) fn nap() {
     std::thread::sleep(Duration::from_millis(10));
+}
+
+/// Waits in plain code until `done`, for at most 10 s.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "waited in vain: {what}"
+        );
+        nap();
+    }
 }

@@ -58,6 +58,11 @@ async fn until_taints(site: &Site<'_>, wanted: &[&str]) {
     .await;
 }
 
+/// The right is missing.
+fn refused(verb: Verb, path: &str) -> Fault {
+    Fault::new(Action::Refuse(403)).verb(verb).path(path)
+}
+
 fn is_patch(request: &Request) -> bool {
     request.verb == Verb::Patch && request.path.starts_with(NODES)
 }
@@ -112,7 +117,7 @@ fn the_taint_waits_for_offers_that_take_their_time() {
 #[test]
 fn the_taint_waits_neither_for_what_fails_nor_for_what_hangs() {
     run(async |site, fast, server| {
-        server.inject(Fault::new(Action::Refuse(403)).verb(Verb::Create).path(PVS));
+        server.inject(refused(Verb::Create, PVS));
         let _fails = mount(fast, "fails");
         let hung = fast.dir.join("hung");
         fs::create_dir(&hung).expect("the directory is ours");
@@ -129,11 +134,7 @@ fn the_taint_waits_neither_for_what_fails_nor_for_what_hangs() {
 #[test]
 fn a_right_that_is_missing_is_named_until_it_is_there() {
     run(async |site, fast, server| {
-        let fault = server.inject(
-            Fault::new(Action::Refuse(403))
-                .verb(Verb::Patch)
-                .path(NODES),
-        );
+        let fault = server.inject(refused(Verb::Patch, NODES));
         let _disk = mount(fast, "vol1");
         let daemon = Daemon::start(site.setup());
         let note = site.until_event(&site.node, "ApiRefused").await;
@@ -221,11 +222,7 @@ fn a_removal_whose_answer_is_lost_is_done_once() {
 fn a_reload_turns_it_on_and_off() {
     run(async |site, fast, server| {
         site.write_key("removeNodeNotReadyTaint", "false");
-        let fault = server.inject(
-            Fault::new(Action::Refuse(403))
-                .verb(Verb::Patch)
-                .path(NODES),
-        );
+        let fault = server.inject(refused(Verb::Patch, NODES));
         let _disk = mount(fast, "vol1");
         let daemon = Daemon::start(site.setup());
         site.until_phase(fast, "vol1", "Available").await;

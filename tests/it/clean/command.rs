@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 use provisor::config::Cleaner;
 use provisor::volume::{Reason, Refusal};
 
-use super::rig::{Loop, Volume, wait_until};
+use super::rig::Volume;
+use crate::support::disks::Loop;
+use crate::support::wait_until;
 
 const SIZE: u64 = 8 << 20;
 
 /// A device full of data.
 fn full() -> (Loop, Volume) {
     let disk = Loop::new(SIZE);
-    let device = fs::OpenOptions::new()
-        .write(true)
-        .open(&disk.device)
-        .unwrap();
+    let device = fs::OpenOptions::new().write(true).open(&disk.node).unwrap();
     device.write_all_at(&vec![0xa5; 8 << 20], 0).unwrap();
     device.sync_all().unwrap();
     let volume = Volume::linked(&disk);
@@ -97,7 +96,7 @@ fn w17_a_program_that_hangs_is_ended_by_a_cancel() {
     let start = Instant::now();
     let refusal = std::thread::scope(|scope| {
         scope.spawn(|| {
-            wait_until("started program", || started.exists());
+            wait_until("the program starts", || started.exists());
             cancel.store(true, Ordering::Relaxed);
         });
         volume
@@ -122,7 +121,7 @@ fn a_program_that_ignores_the_request_to_end_is_killed() {
     let cancel = AtomicBool::new(false);
     let refusal = std::thread::scope(|scope| {
         scope.spawn(|| {
-            wait_until("started program", || started.exists());
+            wait_until("the program starts", || started.exists());
             cancel.store(true, Ordering::Relaxed);
         });
         volume
@@ -150,7 +149,7 @@ fn children_left_in_the_group_are_ended() {
     let pid = fs::read_to_string(&pid).unwrap();
     let state = format!("/proc/{}/stat", pid.trim());
     // Dead; perhaps nobody reaped it yet.
-    wait_until("dead child", || {
+    wait_until("the child is dead", || {
         fs::read_to_string(&state).map_or(true, |stat| stat.contains(") Z "))
     });
 }

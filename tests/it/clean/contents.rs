@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use provisor::config::Cleaner;
 use provisor::volume::Reason;
 
-use super::rig::{Formatted, Mount, Volume, run};
+use super::rig::{Formatted, Volume, run, tmpfs};
 
 /// A tree of `directories` x `files`.
 fn plant(root: &Path, directories: usize, files: usize) {
@@ -52,14 +52,14 @@ fn a_tree_of_20_000_files_is_emptied_and_lost_and_found_kept() {
     let kept = ext4.volume.path.join("lost+found");
     assert_eq!(fs::read_dir(&kept).unwrap().count(), 0);
     assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o7777, 0o700);
-    let device = ext4.disk.device.to_str().unwrap();
+    let device = ext4.disk.node.to_str().unwrap();
     drop(ext4.mount);
     run("e2fsck", &["-fn", device]);
 }
 
 #[test]
 fn a_flat_directory_larger_than_a_batch_is_emptied() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     for file in 0..40_000 {
         fs::write(volume.path.join(format!("{file}")), "").unwrap();
     }
@@ -69,7 +69,7 @@ fn a_flat_directory_larger_than_a_batch_is_emptied() {
 
 #[test]
 fn more_subdirectories_than_a_batch_are_removed() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     for directory in 0..40_000 {
         fs::create_dir(volume.path.join(format!("{directory}"))).unwrap();
     }
@@ -160,7 +160,7 @@ fn targets_of_links_survive() {
     let outside = tempfile::tempdir().unwrap();
     let file = outside.path().join("file");
     fs::write(&file, "keep").unwrap();
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     symlink(outside.path(), volume.path.join("directory")).unwrap();
     symlink(&file, volume.path.join("file")).unwrap();
     symlink("..", volume.path.join("up")).unwrap();
@@ -298,7 +298,7 @@ fn an_active_swap_file_fails_the_wipe() {
 
 #[test]
 fn a_cancelled_wipe_stops_and_can_be_done_again() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     plant(&volume.path, 100, 200);
     let cancel = AtomicBool::new(false);
     let stop = |_| cancel.store(true, Ordering::Relaxed);

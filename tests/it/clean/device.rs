@@ -6,11 +6,14 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nix::mount::MsFlags;
 use provisor::clean::{CHECKPOINT_BYTES, Progress, hold};
 use provisor::config::Cleaner;
 use provisor::volume::Reason;
 
-use super::rig::{Loop, Mount, Volume, run, wait_until};
+use super::rig::{Volume, run};
+use crate::support::disks::{Loop, Mounted};
+use crate::support::wait_until;
 
 const MIB: u64 = 1 << 20;
 const MARK: &[u8] = b"the tenant's secret";
@@ -54,11 +57,11 @@ fn wiped_whole(disk: &Loop, size: u64, plan: &Cleaner, method: &str) {
         size - 512,
     ];
     let inside: Vec<_> = places.into_iter().filter(|at| *at < size).collect();
-    mark(&disk.device, &inside);
+    mark(&disk.node, &inside);
     assert_eq!(first_data(&disk.file), Some(0), "the marks are in the file");
     let proof = Volume::linked(disk).must_wipe(plan);
     assert_eq!(first_data(&disk.file), None, "the file behind the device");
-    assert_eq!(first_data(&disk.device), None, "the device");
+    assert_eq!(first_data(&disk.node), None, "the device");
     assert_eq!((proof.bytes(), proof.files()), (size, 0));
     assert_eq!(proof.method(), method);
 }
@@ -87,7 +90,7 @@ fn devices_of_all_sizes_are_zeroed() {
 #[test]
 fn a_device_node_in_the_directory_is_a_volume_too() {
     let disk = Loop::new(MIB);
-    mark(&disk.device, &[4096]);
+    mark(&disk.node, &[4096]);
     let volume = Volume::node(&disk);
     let _ = volume.must_wipe(&Cleaner::Zero);
     assert_eq!(first_data(&disk.file), None);
@@ -98,9 +101,9 @@ fn a_device_node_in_the_directory_is_a_volume_too() {
 #[test]
 fn a_device_that_can_release_nothing_is_zeroed_by_writing() {
     let dir = tempfile::tempdir().unwrap();
-    let _mount = Mount::new(Path::new("none"), dir.path(), "ramfs");
+    let _mount = Mounted::device(Path::new("none"), dir.path(), "ramfs", MsFlags::empty());
     let size = 70 * MIB + 512;
-    let disk = Loop::on(dir.path().join("disk"), size);
+    let disk = Loop::on(&dir.path().join("disk"), size);
     wiped_whole(&disk, size, &Cleaner::Zero, "zeroed by the kernel");
 }
 
@@ -111,7 +114,7 @@ fn overwriting_writes_random_data_and_then_zeros() {
     let random = AtomicBool::new(false);
     let volume = Volume::linked(&disk);
     let marks = [0, size / 2, size - 512];
-    mark(&disk.device, &marks);
+    mark(&disk.node, &marks);
     let watch = |progress: Progress| {
         assert_eq!(progress.total_bytes, 3 * size);
         if progress.done_bytes == 2 * size {
@@ -174,7 +177,7 @@ fn a_resume_after_data_that_was_never_wiped_does_not_verify() {
     let disk = Loop::new(size);
     let volume = Volume::linked(&disk);
     // At the start of a step, which is always looked at, and outside the signature areas.
-    mark(&disk.device, &[192 * MIB]);
+    mark(&disk.node, &[192 * MIB]);
     let checkpoints = Mutex::new(Vec::new());
     let note = |offset| checkpoints.lock().unwrap().push(offset);
     let never = AtomicBool::new(false);
@@ -197,10 +200,7 @@ fn data_written_after_the_wipe_does_not_verify() {
         let disk = Loop::new(size);
         let volume = Volume::linked(&disk);
         // Not exclusive: the kernel lets anybody write next to our claim.
-        let writer = fs::OpenOptions::new()
-            .write(true)
-            .open(&disk.device)
-            .unwrap();
+        let writer = fs::OpenOptions::new().write(true).open(&disk.node).unwrap();
         let spoil = |progress: Progress| {
             if progress.done_bytes == progress.total_bytes {
                 writer.write_all_at(MARK, size - 512).unwrap();
@@ -221,7 +221,7 @@ fn signature_areas_go_first_and_a_cancel_stops() {
     let disk = Loop::new(size);
     let volume = Volume::linked(&disk);
     mark(
-        &disk.device,
+        &disk.node,
         &[1024, 65_536 + 64, 64 * MIB, 200 * MIB, size - 8192],
     );
     let cancel = AtomicBool::new(false);
@@ -269,7 +269,7 @@ fn a_device_that_fails_fails_the_wipe() {
     file.set_len(8 * MIB).unwrap();
     let refusal = result.unwrap_err();
     assert_eq!(refusal.reason, Reason::WipeFailed, "{refusal}");
-    wait_until("working device", || volume.permit().is_ok());
+    wait_until("the device works", || volume.permit().is_ok());
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_device_that_grew_meanwhile_does_not_verify() {
     let file = fs::OpenOptions::new().write(true).open(&disk.file).unwrap();
     let grow = |_| {
         file.set_len(9 * MIB).unwrap();
-        run("losetup", &["-c", disk.device.to_str().unwrap()]);
+        run("losetup", &["-c", disk.node.to_str().unwrap()]);
     };
     let never = AtomicBool::new(false);
     let refusal = volume

@@ -9,7 +9,9 @@ use nix::fcntl::OFlag;
 use provisor::clean::{Live, hold};
 use provisor::volume::{Identity, Reason, Refusal};
 
-use super::rig::{Formatted, Loop, Mount, Volume, wait_until};
+use super::rig::{Formatted, Volume, tmpfs};
+use crate::support::disks::{Loop, Mounted};
+use crate::support::wait_until;
 
 fn reason<T>(result: Result<T, Refusal>) -> Reason {
     result.err().expect("it is refused").reason
@@ -17,7 +19,7 @@ fn reason<T>(result: Result<T, Refusal>) -> Reason {
 
 #[test]
 fn a_released_volume_gets_its_permit() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let permit = volume.permit().unwrap();
     assert_eq!((permit.pv(), permit.uid()), ("local-pv-1", "uid-1"));
     let disk = Loop::new(1 << 20);
@@ -26,7 +28,7 @@ fn a_released_volume_gets_its_permit() {
 
 #[test]
 fn facts_read_before_the_volume_was_held_are_stale() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let live = volume.live();
     let held = hold(volume.request.clone(), &volume.node).unwrap();
     let now = Instant::now();
@@ -45,7 +47,7 @@ fn facts_read_before_the_volume_was_held_are_stale() {
 
 #[test]
 fn w01_a_volume_deleted_meanwhile_is_not_wiped() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let held = hold(volume.request.clone(), &volume.node).unwrap();
     let live = Live {
         pv: None,
@@ -59,7 +61,7 @@ fn w01_a_volume_deleted_meanwhile_is_not_wiped() {
 
 #[test]
 fn users_are_asked_for_twice() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let held = hold(volume.request.clone(), &volume.node).unwrap();
     volume
         .node
@@ -80,18 +82,18 @@ fn users_are_asked_for_twice() {
 
 #[test]
 fn w06_another_mount_at_the_entry_is_refused() {
-    let (volume, mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, mount) = Volume::mounted(tmpfs);
     drop(mount);
     assert_eq!(reason(volume.permit()), Reason::NotMounted);
-    let _other = Mount::tmpfs(&volume.path);
+    let _other = tmpfs(&volume.path);
     assert_eq!(reason(volume.permit()), Reason::EntryReplaced);
 }
 
 #[test]
 fn a_mount_that_is_replaced_while_held_is_refused() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let held = hold(volume.request.clone(), &volume.node).unwrap();
-    let _over = Mount::tmpfs(&volume.path);
+    let _over = tmpfs(&volume.path);
     assert_eq!(
         reason(held.permit(&volume.live(), &volume.node, Instant::now())),
         Reason::EntryReplaced
@@ -100,7 +102,7 @@ fn a_mount_that_is_replaced_while_held_is_refused() {
 
 #[test]
 fn a_record_of_another_storage_on_the_live_object_is_refused() {
-    let (mut volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (mut volume, _mount) = Volume::mounted(tmpfs);
     if let Some(Identity::Filesystem(fs)) = &mut volume.pv.identity {
         fs.root = "/elsewhere".into();
     }
@@ -109,7 +111,7 @@ fn a_record_of_another_storage_on_the_live_object_is_refused() {
 
 #[test]
 fn a_record_of_another_boot_is_refused() {
-    let (mut volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (mut volume, _mount) = Volume::mounted(tmpfs);
     if let Identity::Filesystem(fs) = &mut volume.request.recorded {
         (fs.boot, fs.uuid) = ("before".into(), None);
     }
@@ -122,13 +124,13 @@ fn w07_a_device_that_became_a_directory_is_refused_and_the_reverse() {
     let block = Volume::linked(&disk);
     fs::remove_file(&block.path).unwrap();
     fs::create_dir(&block.path).unwrap();
-    let _mount = Mount::tmpfs(&block.path);
+    let _mount = tmpfs(&block.path);
     assert_eq!(reason(block.permit()), Reason::EntryReplaced);
 
-    let (directory, mount) = Volume::mounted(Mount::tmpfs);
+    let (directory, mount) = Volume::mounted(tmpfs);
     drop(mount);
     fs::remove_dir(&directory.path).unwrap();
-    symlink(&disk.device, &directory.path).unwrap();
+    symlink(&disk.node, &directory.path).unwrap();
     assert_eq!(reason(directory.permit()), Reason::EntryReplaced);
 }
 
@@ -138,7 +140,7 @@ fn w06_a_link_to_another_device_is_refused() {
     let volume = Volume::linked(&disk);
     let relink = |to: &Loop| {
         fs::remove_file(&volume.path).unwrap();
-        symlink(&to.device, &volume.path).unwrap();
+        symlink(&to.node, &volume.path).unwrap();
     };
     relink(&other);
     assert_eq!(reason(volume.permit()), Reason::EntryReplaced);
@@ -153,9 +155,9 @@ fn w06_a_link_to_another_device_is_refused() {
 
 #[test]
 fn the_discovery_directory_itself_is_no_volume() {
-    let (volume, mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, mount) = Volume::mounted(tmpfs);
     drop(mount);
-    let _bind = Mount::bind(volume.dir.path(), &volume.path);
+    let _bind = Mounted::bind(volume.dir.path(), &volume.path);
     assert_eq!(reason(volume.permit()), Reason::PathOutside);
 }
 
@@ -166,7 +168,7 @@ fn a_device_that_is_claimed_is_in_use() {
     let claim = fs::OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_EXCL.bits())
-        .open(&disk.device)
+        .open(&disk.node)
         .unwrap();
     assert_eq!(reason(volume.permit()), Reason::InUse);
     drop(claim);
@@ -191,7 +193,7 @@ fn a_device_that_is_mounted_in_another_namespace_is_in_use() {
     let mut holder = Command::new("unshare")
         .args(["-m", "--propagation", "private", "sh", "-c"])
         .arg("mount \"$0\" \"$1\" && touch \"$1/ready\" && echo ready && read line")
-        .arg(&disk.device)
+        .arg(&disk.node)
         .arg(point.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -202,7 +204,7 @@ fn a_device_that_is_mounted_in_another_namespace_is_in_use() {
     assert_eq!(reason(volume.permit()), Reason::InUse);
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    wait_until("free device", || volume.permit().is_ok());
+    wait_until("the device is free", || volume.permit().is_ok());
 }
 
 /// The kubelet claims the device itself while it takes the volume down.
@@ -213,7 +215,7 @@ fn a_device_that_has_users_is_not_claimed() {
     let _claim = fs::OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_EXCL.bits())
-        .open(&disk.device)
+        .open(&disk.node)
         .unwrap();
     volume.node.users.lock().unwrap().push("pod x".into());
     let refusal = volume.permit().unwrap_err();

@@ -10,7 +10,8 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use provisor::config::Cleaner;
 use provisor::volume::Reason;
 
-use super::rig::{Formatted, Mount, Volume};
+use super::rig::{Formatted, Volume, tmpfs};
+use crate::support::disks::Mounted;
 
 /// The attackers, while one of these lives.
 fn while_attacked<T>(attack: impl Fn() + Sync, act: impl FnOnce() -> T) -> T {
@@ -39,7 +40,7 @@ fn w12_directories_swapped_with_links_lead_nowhere() {
         fs::write(outside.path().join(format!("f{file}")), "keep").unwrap();
     }
     for _ in 0..20 {
-        let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+        let (volume, _mount) = Volume::mounted(tmpfs);
         let at = |name: String| volume.path.join(name);
         for directory in 0..50 {
             fs::create_dir(at(format!("d{directory}"))).unwrap();
@@ -62,7 +63,7 @@ fn w12_directories_swapped_with_links_lead_nowhere() {
 
 #[test]
 fn directories_moved_about_are_all_found() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     for i in 0..200 {
         let dir = volume.path.join(format!("a/b{}/c{i}", i % 5));
         fs::create_dir_all(&dir).unwrap();
@@ -82,7 +83,7 @@ fn directories_moved_about_are_all_found() {
 
 #[test]
 fn a_file_that_comes_after_the_walk_does_not_verify() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let late = |_| fs::write(volume.path.join("late"), "").unwrap();
     let never = AtomicBool::new(false);
     let refusal = volume
@@ -95,7 +96,7 @@ fn a_file_that_comes_after_the_walk_does_not_verify() {
 /// Whoever writes may pause when the wipe looks, so both answers are right; that one comes is tested.
 #[test]
 fn a_volume_that_is_filled_all_the_time_gets_an_answer() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let fill = || {
         for i in 0..50 {
             let _ = fs::create_dir_all(volume.path.join(format!("d{i}/e")));
@@ -111,11 +112,11 @@ fn a_volume_that_is_filled_all_the_time_gets_an_answer() {
 
 #[test]
 fn w12_a_nested_mount_survives_and_nothing_is_removed() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let inner = volume.path.join("a/inner");
     fs::create_dir_all(&inner).unwrap();
     fs::write(volume.path.join("mine"), "secret").unwrap();
-    let nested = Mount::tmpfs(&inner);
+    let nested = tmpfs(&inner);
     fs::write(inner.join("file"), "keep").unwrap();
     let refusal = volume.wipe(&Cleaner::Zero).unwrap_err();
     assert_eq!(refusal.reason, Reason::NestedMount);
@@ -132,7 +133,7 @@ fn w12_a_nested_bind_mount_of_the_same_filesystem_survives() {
     fs::create_dir_all(&source).unwrap();
     fs::create_dir_all(&target).unwrap();
     fs::write(source.join("file"), "keep").unwrap();
-    let _bind = Mount::bind(&source, &target);
+    let _bind = Mounted::bind(&source, &target);
     let refusal = ext4.volume.wipe(&Cleaner::Zero).unwrap_err();
     assert_eq!(refusal.reason, Reason::NestedMount);
     assert!(source.join("file").exists());
@@ -140,10 +141,10 @@ fn w12_a_nested_bind_mount_of_the_same_filesystem_survives() {
 
 #[test]
 fn a_file_that_is_a_mount_survives() {
-    let (volume, _mount) = Volume::mounted(Mount::tmpfs);
+    let (volume, _mount) = Volume::mounted(tmpfs);
     let outside = tempfile::NamedTempFile::new().unwrap();
     fs::write(volume.path.join("file"), "").unwrap();
-    let _bind = Mount::bind(outside.path(), &volume.path.join("file"));
+    let _bind = Mounted::bind(outside.path(), &volume.path.join("file"));
     let refusal = volume.wipe(&Cleaner::Zero).unwrap_err();
     assert_eq!(refusal.reason, Reason::NestedMount);
     assert!(outside.path().exists());
@@ -154,7 +155,7 @@ fn a_file_that_is_a_mount_survives() {
 fn a_mount_that_appears_during_the_walk_is_not_entered() {
     let ext4 = Formatted::ext4();
     let outside = tempfile::tempdir().unwrap();
-    let victim = Mount::tmpfs(outside.path());
+    let victim = tmpfs(outside.path());
     fs::write(outside.path().join("file"), "keep").unwrap();
     let root = &ext4.volume.path;
     for file in 0..9000 {
@@ -167,7 +168,7 @@ fn a_mount_that_appears_during_the_walk_is_not_entered() {
         if nested.is_empty() {
             for directory in 0..90 {
                 let target = root.join(format!("d{directory}"));
-                nested.extend(Mount::try_bind(outside.path(), &target));
+                nested.extend(Mounted::try_bind(outside.path(), &target));
             }
         }
     };

@@ -1,15 +1,15 @@
-//! Loop devices, mounts and a witness, all taken down again when dropped, also by a panic.
+//! Volumes on real disks, as `clean` gets to see them, and a witness.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::MsFlags;
 use nix::sys::statvfs::fstatvfs;
 use provisor::clean::{Control, Live, Permit, Progress, Proof, Request, Witness, hold, wipe};
 use provisor::config::{Class, Cleaner};
@@ -19,113 +19,16 @@ use provisor::volume::{
 };
 use tempfile::TempDir;
 
+use super::disks::{Loop, Mounted, output};
+
 /// Runs a program that must succeed; answers its output.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    output(Command::new(program).args(arguments))
 }
 
-/// Waits until `done`, checking often, for at most 10 s.
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "no {what}");
-        nix::poll::poll(&mut [], 5_u8).unwrap();
-    }
-}
-
-/// A loop device on a sparse file.
-pub(crate) struct Loop {
-    pub(crate) device: PathBuf,
-    pub(crate) file: PathBuf,
-    _dir: Option<TempDir>,
-}
-
-impl Loop {
-    pub(crate) fn new(size: u64) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut disk = Self::on(dir.path().join("disk"), size);
-        disk._dir = Some(dir);
-        disk
-    }
-
-    /// On a file that is made at `file`.
-    pub(crate) fn on(file: PathBuf, size: u64) -> Self {
-        fs::File::create(&file).unwrap().set_len(size).unwrap();
-        // losetup's choice of a free device races with other processes that attach one.
-        let mut device = None;
-        wait_until("free loop device", || {
-            let output = Command::new("losetup")
-                .args(["--find", "--show"])
-                .arg(&file)
-                .output()
-                .unwrap();
-            device = output
-                .status
-                .success()
-                .then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned());
-            device.is_some()
-        });
-        Self {
-            device: device.unwrap().into(),
-            file,
-            _dir: None,
-        }
-    }
-
-    pub(crate) fn format(self, mkfs: &str, options: &[&str]) -> Self {
-        let mut arguments = options.to_vec();
-        let device = self.device.to_str().unwrap().to_owned();
-        arguments.push(&device);
-        run(mkfs, &arguments);
-        self
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.device).output();
-    }
-}
-
-/// A mount.
-pub(crate) struct Mount(pub(crate) PathBuf);
-
-impl Mount {
-    pub(crate) fn new(source: &Path, target: &Path, fs_type: &str) -> Self {
-        let none: Option<&str> = None;
-        mount(Some(source), target, Some(fs_type), MsFlags::empty(), none).unwrap();
-        Self(target.to_owned())
-    }
-
-    pub(crate) fn tmpfs(target: &Path) -> Self {
-        Self::new(Path::new("none"), target, "tmpfs")
-    }
-
-    pub(crate) fn bind(source: &Path, target: &Path) -> Self {
-        Self::try_bind(source, target).unwrap()
-    }
-
-    pub(crate) fn try_bind(source: &Path, target: &Path) -> nix::Result<Self> {
-        let none: Option<&str> = None;
-        mount(Some(source), target, none, MsFlags::MS_BIND, none)?;
-        Ok(Self(target.to_owned()))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
+/// Mounts a tmpfs with room for what the tests put there.
+pub(crate) fn tmpfs(point: &Path) -> Mounted {
+    Mounted::tmpfs_of(point, "50%")
 }
 
 fn boot() -> String {
@@ -277,7 +180,7 @@ impl Volume {
     }
 
     /// A volume at which `make` mounts something.
-    pub(crate) fn mounted(make: impl FnOnce(&Path) -> Mount) -> (Self, Mount) {
+    pub(crate) fn mounted(make: impl FnOnce(&Path) -> Mounted) -> (Self, Mounted) {
         let mut mount = None;
         let make = |path: &Path| {
             fs::create_dir(path).unwrap();
@@ -289,7 +192,7 @@ impl Volume {
 
     /// A volume that is a link to a loop device.
     pub(crate) fn linked(disk: &Loop) -> Self {
-        let make = |path: &Path| std::os::unix::fs::symlink(&disk.device, path).unwrap();
+        let make = |path: &Path| std::os::unix::fs::symlink(&disk.node, path).unwrap();
         Self::offered(VolumeMode::Block, make, Node::default())
     }
 
@@ -297,7 +200,7 @@ impl Volume {
     pub(crate) fn node(disk: &Loop) -> Self {
         use nix::sys::stat::{Mode, SFlag, mknod};
         use std::os::unix::fs::MetadataExt;
-        let number = fs::metadata(&disk.device).unwrap().rdev();
+        let number = fs::metadata(&disk.node).unwrap().rdev();
         let make = |path: &Path| mknod(path, SFlag::S_IFBLK, Mode::S_IRWXU, number).unwrap();
         Self::offered(VolumeMode::Block, make, Node::default())
     }
@@ -356,7 +259,7 @@ impl Volume {
 /// A volume on a formatted loop device.
 pub(crate) struct Formatted {
     pub(crate) volume: Volume,
-    pub(crate) mount: Mount,
+    pub(crate) mount: Mounted,
     pub(crate) disk: Loop,
 }
 
@@ -366,8 +269,10 @@ impl Formatted {
             "ext4" => &["-q", "-F", "-N", "60000"],
             _ => &["-q", "-f"],
         };
-        let disk = Loop::new(size).format(&format!("mkfs.{fs_type}"), options);
-        let (volume, mount) = Volume::mounted(|path| Mount::new(&disk.device, path, fs_type));
+        let disk = Loop::new(size);
+        disk.format_as(fs_type, options);
+        let (volume, mount) =
+            Volume::mounted(|path| Mounted::device(&disk.node, path, fs_type, MsFlags::empty()));
         Self {
             volume,
             mount,

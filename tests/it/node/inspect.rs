@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,12 @@ use provisor::volume::{Found, Identity, Medium, Reason, Refusal, Scan, Volume, V
 use crate::support::disks::{Loop, Mounted, class, fifo, output};
 use crate::support::fuse::Mute;
 
-type Outcome = Result<Volume, Refusal>;
+/// How long a probe may take.
+const DEADLINE: Duration = Duration::from_secs(2);
 
-async fn look(inspector: &Inspector, class: &Class) -> BTreeMap<String, Outcome> {
+pub(super) type Outcome = Result<Volume, Refusal>;
+
+pub(super) async fn look(inspector: &Inspector, class: &Class) -> BTreeMap<String, Outcome> {
     match inspector.scan(class).await {
         Scan::Entries(found) => found
             .into_iter()
@@ -46,14 +49,14 @@ async fn look_once(class: &Class) -> BTreeMap<String, Outcome> {
     look(&Inspector::new(KubeletView::off()), class).await
 }
 
-fn reasons(outcomes: &BTreeMap<String, Outcome>) -> BTreeMap<&str, Option<Reason>> {
+pub(super) fn reasons(outcomes: &BTreeMap<String, Outcome>) -> BTreeMap<&str, Option<Reason>> {
     outcomes
         .iter()
         .map(|(name, outcome)| (name.as_str(), outcome.as_ref().err().map(|r| r.reason)))
         .collect()
 }
 
-fn subdir(dir: &Path, name: impl AsRef<OsStr>) -> std::path::PathBuf {
+pub(super) fn subdir(dir: &Path, name: impl AsRef<OsStr>) -> std::path::PathBuf {
     let path = dir.join(name.as_ref());
     fs::create_dir(&path).unwrap();
     path
@@ -81,12 +84,7 @@ async fn everything_that_is_no_volume_has_its_reason() {
     symlink("nowhere", at("link-to-nothing")).unwrap();
     symlink("circle", at("circle")).unwrap();
     symlink(at("plain"), at("link-to-dir")).unwrap();
-    let begin = Instant::now();
     let outcomes = look_once(&class("c", dir.path(), VolumeMode::Filesystem)).await;
-    assert!(
-        begin.elapsed() < Duration::from_secs(1),
-        "a FIFO or socket blocked"
-    );
     let want = BTreeMap::from([
         (".hidden", Some(Reason::Ignored)),
         ("README.txt", Some(Reason::Ignored)),
@@ -358,10 +356,10 @@ async fn a_hung_entry_holds_up_nobody() {
 
     let begin = Instant::now();
     let outcomes = look(&inspector, &class).await;
-    let took = begin.elapsed();
+    let first = begin.elapsed();
     assert!(
-        took < Duration::from_secs(6),
-        "10 hung entries took {took:?}"
+        first < 10 * DEADLINE,
+        "they were waited for one after the other: {first:?}"
     );
     assert_eq!(outcomes["mute0"].as_ref().unwrap_err().reason, Reason::Hung);
     assert_eq!(
@@ -373,11 +371,8 @@ async fn a_hung_entry_holds_up_nobody() {
 
     let begin = Instant::now();
     let outcomes = look(&inspector, &class).await;
-    let took = begin.elapsed();
-    assert!(
-        took < Duration::from_secs(1),
-        "the second look waited again: {took:?}"
-    );
+    let second = begin.elapsed();
+    assert!(second < DEADLINE, "they were waited for again: {second:?}");
     assert_eq!(outcomes["mute0"].as_ref().unwrap_err().reason, Reason::Hung);
     assert!(outcomes["good"].is_ok(), "{outcomes:?}");
 
@@ -448,71 +443,4 @@ async fn what_is_mounted_during_a_look_is_not_taken_for_what_was() {
             "two mounts in one: {volume:?}"
         );
     }
-}
-
-/// A process that is called kubelet, in a mount namespace of its own.
-struct Kubelet(Child);
-
-impl Kubelet {
-    fn start(dir: &Path, node: &str) -> Self {
-        let program = dir.join("kubelet");
-        symlink("/bin/sh", &program).unwrap();
-        let child = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "--"])
-            .arg(&program)
-            .args(["-c", "read line", &format!("--hostname-override={node}")])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Kubelet {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[tokio::test]
-async fn what_the_kubelet_does_not_see_is_refused() {
-    let (dir, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (before, after) = (subdir(dir.path(), "before"), subdir(dir.path(), "after"));
-    let disk = Loop::new(8 << 20);
-    symlink(&disk.node, dir.path().join("device")).unwrap();
-    let _before = Mounted::tmpfs(&before);
-    let _kubelet = Kubelet::start(tools.path(), "node-of-this-test");
-    let view = KubeletView::detect("node-of-this-test");
-    let begin = Instant::now();
-    while view.process().is_none() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(5),
-            "no kubelet came up"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let _after = Mounted::tmpfs(&after);
-    symlink(&disk.node, dir.path().join("late")).unwrap();
-    let inspector = Inspector::new(view);
-    let mut class = class("c", dir.path(), VolumeMode::Filesystem);
-    let outcomes = look(&inspector, &class).await;
-    let want = BTreeMap::from([
-        ("after", Some(Reason::NotOnHost)),
-        ("before", None),
-        ("device", None),
-        ("late", None),
-    ]);
-    assert_eq!(reasons(&outcomes), want, "{outcomes:#?}");
-
-    class.host_dir = "/nowhere/at/all".into();
-    let outcomes = look(&inspector, &class).await;
-    let refusal = outcomes["before"].as_ref().unwrap_err();
-    assert_eq!(refusal.reason, Reason::NotOnHost);
-    assert!(
-        refusal
-            .detail
-            .contains("finds nothing at /nowhere/at/all/before"),
-        "{refusal}"
-    );
 }

@@ -225,11 +225,9 @@ fn devices_are_told_and_told_again_for_their_links() {
     let (_watch, told) = watch(dir.path());
     settle(&told);
     while told.try_recv().is_ok() {}
-    let begin = Instant::now();
     disk.detach();
     expect(&told, &Dirt::All, "a detached loop device");
     expect(&told, &Dirt::All, "the time that udev needs");
-    assert!(begin.elapsed() < LIMIT);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! What the soak plugs in and out: loop devices that keep their number, zram devices, mounts.
+//! What the soak plugs in and out: loop devices that keep their number, and mounts.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -154,70 +154,6 @@ fn blank(image: &Path, size: u64) {
     File::create(image)
         .and_then(|file| file.set_len(size))
         .expect("the directory is ours");
-}
-
-const ZRAM_CONTROL: &str = "/sys/class/zram-control";
-
-/// The right to add and remove zram devices: their numbers are the whole machine's, and a link to one
-/// that is gone must not lead to somebody else's.
-#[derive(Debug)]
-pub(super) struct ZramLock {
-    _file: File,
-}
-
-impl ZramLock {
-    /// None where the kernel has no zram, or another soak has the right.
-    pub(super) fn take() -> Option<Self> {
-        let control = format!("{ZRAM_CONTROL}/hot_remove");
-        let file = OpenOptions::new().write(true).open(control).ok()?;
-        file.try_lock().ok()?;
-        Some(Self { _file: file })
-    }
-}
-
-/// A zram device: it comes with a true `add` event and goes with a true `remove`.
-#[derive(Debug)]
-pub(super) struct Zram {
-    /// The kernel's number of it.
-    pub(super) number: u32,
-}
-
-impl Zram {
-    /// Adds one; none where the kernel has no zram.
-    pub(super) fn add(bytes: u64) -> Option<Self> {
-        let number = fs::read_to_string(format!("{ZRAM_CONTROL}/hot_add")).ok()?;
-        let device = Self {
-            number: number.trim().parse().ok()?,
-        };
-        let size = format!("/sys/block/zram{}/disksize", device.number);
-        fs::write(size, bytes.to_string()).ok()?;
-        Some(device)
-    }
-
-    pub(super) fn node(number: u32) -> PathBuf {
-        format!("/dev/zram{number}").into()
-    }
-
-    /// Removes it; false while somebody has it open.
-    pub(super) fn remove(&self) -> bool {
-        let gone = format!("{ZRAM_CONTROL}/hot_remove");
-        (0..TRIES).any(|_| fs::write(&gone, self.number.to_string()).is_ok() || pause())
-    }
-
-    /// The device number.
-    pub(super) fn device(&self) -> DevNum {
-        let path = format!("/sys/block/zram{}/dev", self.number);
-        let text = fs::read_to_string(path).expect("the device is there");
-        text.trim().parse().expect("a device number")
-    }
-}
-
-impl Drop for Zram {
-    fn drop(&mut self) {
-        if Path::new(&format!("/sys/block/zram{}", self.number)).exists() {
-            self.remove();
-        }
-    }
 }
 
 /// Mounts a new tmpfs.

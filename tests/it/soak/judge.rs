@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::disks::Zram;
 use super::model::{Id, Kind, Model, Place, Pv, markers_in};
 use crate::support::apiserver::{ApiServer, Change, ChangeKind};
+use crate::support::zram::Zram;
 
 /// What a tenant writes on a device.
 pub(super) const MARK: &[u8] = b"a tenant was here";

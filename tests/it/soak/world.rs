@@ -14,7 +14,7 @@ use provisor::sys::mountinfo::{self, MountTable};
 use provisor::volume::Identity;
 use serde_json::Value;
 
-use super::disks::{self, Bay, Zram, ZramLock};
+use super::disks::{self, Bay};
 use super::judge::{Counts, Judge, clean, residue};
 use super::model::{Class, Directory, Id, Kind, Model};
 use super::random::Random;
@@ -22,6 +22,7 @@ use crate::support::apiserver::ApiServer;
 use crate::support::daemon::{Daemon, Process, Setup};
 use crate::support::nap;
 use crate::support::site::{ClassDir, Site};
+use crate::support::zram::{Zram, Zrams};
 
 /// How long the daemon may take to come to rest: longer than its longest wait between two tries.
 const QUIET_LIMIT: Duration = Duration::from_secs(75);
@@ -69,7 +70,7 @@ pub(super) struct Soak<'s> {
     pub(super) model: Model,
     pub(super) judge: Judge,
     pub(super) zrams: Vec<Zram>,
-    pub(super) zram_lock: Option<ZramLock>,
+    pub(super) zram_right: Zrams,
     /// The filesystem whose directories are bound into discovery directories.
     pub(super) shared: PathBuf,
     pub(super) root: PathBuf,
@@ -117,7 +118,7 @@ impl<'s> Soak<'s> {
             model,
             judge: Judge::default(),
             zrams: Vec::new(),
-            zram_lock: ZramLock::take(),
+            zram_right: Zrams::take(),
             shared,
             root,
             tmpfs_made: 0,

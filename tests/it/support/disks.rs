@@ -11,6 +11,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use provisor::config::Class;
 use provisor::volume::{ClassName, DevNum, EntryName, VolumeMode};
 
+/// How often a free loop device is asked for again.
+const RACES: usize = 20;
+
 /// A mount; unmounted when dropped, even while somebody uses it.
 #[derive(Debug)]
 pub(crate) struct Mounted {
@@ -45,6 +48,11 @@ impl Mounted {
         mount(None::<&str>, &self.point, None::<&str>, flags, None::<&str>).expect("remount");
     }
 
+    /// The same, where the kernel may say no.
+    pub(crate) fn try_bind(source: &Path, point: &Path) -> nix::Result<Self> {
+        Self::try_new(Some(source), point, None, MsFlags::MS_BIND, "")
+    }
+
     fn new(
         source: Option<&Path>,
         point: &Path,
@@ -52,11 +60,19 @@ impl Mounted {
         flags: MsFlags,
         data: &str,
     ) -> Self {
-        mount(source, point, fs_type, flags, Some(data))
-            .unwrap_or_else(|errno| panic!("mount on {}: {errno}", point.display()));
-        Self {
-            point: point.to_owned(),
-        }
+        Self::try_new(source, point, fs_type, flags, data)
+            .unwrap_or_else(|errno| panic!("mount on {}: {errno}", point.display()))
+    }
+
+    fn try_new(
+        source: Option<&Path>,
+        point: &Path,
+        fs_type: Option<&str>,
+        flags: MsFlags,
+        data: &str,
+    ) -> nix::Result<Self> {
+        mount(source, point, fs_type, flags, Some(data))?;
+        Ok(Self::guard(point))
     }
 
     /// Where it is mounted.
@@ -93,21 +109,33 @@ impl Loop {
     /// Makes a device of `bytes` bytes, all zero.
     pub(crate) fn new(bytes: u64) -> Self {
         let dir = tempfile::tempdir().expect("directory for a loop device");
-        let file = dir.path().join("disk.img");
-        File::create(&file)
-            .and_then(|f| f.set_len(bytes))
-            .expect("file for a loop device");
-        let mut device = Self::over(&file, &["--partscan"]);
+        let mut device = Self::on(&dir.path().join("disk.img"), bytes);
         device._dir = Some(dir);
         device
     }
 
+    /// The same, over a sparse file that is made at `file`.
+    pub(crate) fn on(file: &Path, bytes: u64) -> Self {
+        File::create(file)
+            .and_then(|f| f.set_len(bytes))
+            .expect("file for a loop device");
+        Self::over(file, &["--partscan"])
+    }
+
     /// Puts a device over a file, or over another device.
     pub(crate) fn over(file: &Path, options: &[&str]) -> Self {
-        let mut losetup = Command::new("losetup");
-        losetup.args(["--find", "--show"]).args(options).arg(file);
+        // losetup's choice of a free device races with other processes that attach one.
+        let attach = || {
+            let mut losetup = Command::new("losetup");
+            losetup.args(["--find", "--show"]).args(options).arg(file);
+            try_output(&mut losetup)
+        };
+        let mut node = attach();
+        for _ in 0..RACES {
+            node = node.or_else(|_| attach());
+        }
         Self {
-            node: output(&mut losetup).into(),
+            node: node.unwrap_or_else(|said| panic!("{said}")).into(),
             file: file.to_owned(),
             _dir: None,
         }
@@ -137,7 +165,13 @@ impl Loop {
 
     /// Makes an ext4 on it.
     pub(crate) fn format(&self) {
-        output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&self.node));
+        self.format_as("ext4", &["-q", "-F"]);
+    }
+
+    /// Makes a filesystem on it, with options of its mkfs.
+    pub(crate) fn format_as(&self, fs_type: &str, options: &[&str]) {
+        let mut mkfs = Command::new(format!("mkfs.{fs_type}"));
+        output(mkfs.args(options).arg(&self.node));
     }
 
     /// The kernel's name, as in `/sys/block`.
@@ -168,15 +202,18 @@ impl Drop for Loop {
 
 /// Runs a program and gives its output; panics with what it says when it fails.
 pub(crate) fn output(command: &mut Command) -> String {
+    try_output(command).unwrap_or_else(|said| panic!("{said}"))
+}
+
+fn try_output(command: &mut Command) -> Result<String, String> {
     let output = command
         .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        .map_err(|error| format!("{command:?}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(format!("{command:?}: {}", text(&output.stderr))),
+    }
 }
 
 /// Makes a FIFO.

@@ -6,12 +6,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
-use super::super::disks::{Zram, mount_tmpfs, unmount};
+use super::super::disks::{mount_tmpfs, unmount};
 use super::super::model::{Directory, Entry, Place, Target, oddity};
 use super::super::random::Random;
 use super::super::world::{BAYS, Soak};
 use super::{Done, no, yes};
 use crate::support::disks::fifo;
+use crate::support::zram::Zram;
 
 const ODD_NAMES: [&[u8]; 5] = [
     b".hidden",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::super::disks::{Zram, mount_bind, mount_ext4, mount_tmpfs, unmount};
+use super::super::disks::{mount_bind, mount_ext4, mount_tmpfs, unmount};
 use super::super::model::{Entry, Found, Id, Kind, Place, Pv, Target};
 use super::super::random::Random;
 use super::super::world::{BAYS, Soak};
@@ -200,13 +200,8 @@ impl Soak<'_> {
     }
 
     pub(super) fn plug_zram(&mut self, random: &mut Random) -> Done {
-        if self.zram_lock.is_none() {
-            return no();
-        }
         if self.zrams.len() < ZRAMS && random.chance(60) {
-            let Some(device) = Zram::add(ZRAM_BYTES) else {
-                return no();
-            };
+            let device = self.zram_right.add(ZRAM_BYTES);
             let facts = provisor::node::identity::of_device(device.device())
                 .map_err(|refusal| refusal.to_string())?;
             let identity = provisor::volume::Identity::Device(facts.identity);
