@@ -16,7 +16,7 @@ use provisor::node::inspect::Inspector;
 use provisor::node::kubelet::KubeletView;
 use provisor::volume::{Found, Identity, Medium, Reason, Refusal, Scan, Volume, VolumeMode};
 
-use crate::support::disks::{Loop, Mounted, class, fifo, output};
+use crate::support::disks::{Loop, Mounted, Swap, class, fifo, output};
 use crate::support::fuse::Mute;
 
 /// How long a probe may take.
@@ -266,6 +266,47 @@ async fn devices_are_volumes_unless_somebody_has_them() {
             .diskseq
     );
     output(Command::new("delpart").arg(&parted.node).arg("1"));
+}
+
+/// No mount table shows these.
+#[tokio::test]
+async fn swap_space_and_members_of_a_filesystem_are_in_use() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let swap = Loop::new(8 << 20);
+    let members = [Loop::new(128 << 20), Loop::new(128 << 20)];
+    let mut mkfs = Command::new("mkfs.btrfs");
+    mkfs.args(["-q", "-f", "-m", "raid1"]);
+    output(mkfs.args(members.iter().map(|member| &member.node)));
+    for (name, disk) in [
+        ("swap", &swap),
+        ("first", &members[0]),
+        ("second", &members[1]),
+    ] {
+        symlink(&disk.node, dir.path().join(name)).unwrap();
+    }
+    let class = class("c", dir.path(), VolumeMode::Block);
+    assert!(look_once(&class).await.values().all(Result::is_ok));
+
+    let in_use = {
+        let _swap = Swap::on(&swap);
+        let option = format!("device={}", members[1].node.display());
+        let mut mount = Command::new("mount");
+        mount.args(["-o", &option]).arg(&members[0].node);
+        output(mount.arg(elsewhere.path()));
+        let _btrfs = Mounted::guard(elsewhere.path());
+        look_once(&class).await
+    };
+    let details = [
+        ("swap", "is swap space"),
+        ("first", "btrfs"),
+        ("second", "btrfs"),
+    ];
+    for (name, detail) in details {
+        let refusal = in_use[name].as_ref().unwrap_err();
+        assert_eq!(refusal.reason, Reason::InUse, "{refusal}");
+        assert!(refusal.detail.contains(detail), "{refusal}");
+    }
+    assert!(look_once(&class).await.values().all(Result::is_ok));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use provisor::node::kubelet::KubeletView;
 use provisor::node::usage::{Subject, User, users};
 use provisor::volume::{Found, Identity, Scan, VolumeMode};
 
-use crate::support::disks::{Loop, Mounted, class, entry, output};
+use crate::support::disks::{Loop, Mounted, Swap, class, entry};
 use crate::support::wait_until;
 
 /// The identity of the class's volume `name`, free or not.
@@ -227,19 +227,9 @@ async fn every_use_of_a_device_is_found() {
     }
     wait_free();
     {
-        output(Command::new("mkswap").arg(&disk.node));
-        output(Command::new("swapon").arg(&disk.node));
-        let swap = Swapped(&disk);
+        let swap = Swap::on(&disk);
         wait(&|user| matches!(user, User::Swap(_)));
         drop(swap);
     }
     wait_free();
-}
-
-struct Swapped<'a>(&'a Loop);
-
-impl Drop for Swapped<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("swapoff").arg(&self.0.node).status();
-    }
 }

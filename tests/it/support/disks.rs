@@ -200,6 +200,27 @@ impl Drop for Loop {
     }
 }
 
+/// Swap space; no longer used when dropped.
+#[derive(Debug)]
+pub(crate) struct Swap<'a> {
+    disk: &'a Loop,
+}
+
+impl<'a> Swap<'a> {
+    /// Makes a device swap space, and swaps on it.
+    pub(crate) fn on(disk: &'a Loop) -> Self {
+        output(Command::new("mkswap").arg(&disk.node));
+        output(Command::new("swapon").arg(&disk.node));
+        Self { disk }
+    }
+}
+
+impl Drop for Swap<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("swapoff").arg(&self.disk.node).output();
+    }
+}
+
 /// Runs a program and gives its output; panics with what it says when it fails.
 pub(crate) fn output(command: &mut Command) -> String {
     try_output(command).unwrap_or_else(|said| panic!("{said}"))
