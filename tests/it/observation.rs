@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, open};
@@ -15,6 +14,7 @@ use crate::support::apiserver::{Action, Fault, Request, Verb};
 use crate::support::daemon::Daemon;
 use crate::support::disks::{Loop, Mounted};
 use crate::support::fuse::Mute;
+use crate::support::meanwhile;
 use crate::support::site::{ClassDir, Site, World, name_of, until};
 use crate::support::zram::{Zram, Zrams};
 
@@ -203,16 +203,13 @@ async fn a_flood_of_events_hides_no_entry() {
         daemon.get("/readyz").filter(|(code, _)| *code == 200)
     })
     .await;
-    let is_over = AtomicBool::new(false);
     let (one, two) = (blocks.dir.join("one"), blocks.dir.join("two"));
     fs::write(&one, "").expect("the directory is ours");
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                fs::rename(&one, &two).expect("the file is ours");
-                fs::rename(&two, &one).expect("the file is ours");
-            }
-        });
+    let flood = || {
+        fs::rename(&one, &two).expect("the file is ours");
+        fs::rename(&two, &one).expect("the file is ours");
+    };
+    meanwhile(flood, || {
         for (number, disk) in disks.iter().enumerate() {
             for _ in 0..10 {
                 crate::support::nap();
@@ -224,7 +221,6 @@ async fn a_flood_of_events_hides_no_entry() {
         for _ in 0..50 {
             crate::support::nap();
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     for number in 0..disks.len() {
         site.until_phase(&blocks, &format!("disk{number}"), "Available")

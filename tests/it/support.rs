@@ -1,12 +1,15 @@
 //! What the tests stand on.
 
 pub(crate) mod apiserver;
+pub(crate) mod bay;
 pub(crate) mod daemon;
 pub(crate) mod disks;
 pub(crate) mod fuse;
 pub(crate) mod site;
 pub(crate) mod zram;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The pause between two looks at a condition that plain code waits for.
@@ -15,7 +18,7 @@ use std::time::{Duration, Instant};
     reason = "the one pause of bounded polls in plain code"
 )]
 pub(crate) fn nap() {
-    std::thread::sleep(Duration::from_millis(10));
+    thread::sleep(Duration::from_millis(10));
 }
 
 /// Waits in plain code until `done`, for at most 10 s.
@@ -28,4 +31,35 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         );
         nap();
     }
+}
+
+/// Tries something that may be busy for a moment, for at most 2 s; false when it stays so.
+pub(crate) fn retried(mut act: impl FnMut() -> bool) -> bool {
+    (0..200).any(|_| {
+        let is_done = act();
+        if !is_done {
+            nap();
+        }
+        is_done
+    })
+}
+
+/// Runs `act` while another thread does `again` over and over. That ends also when `act` panics.
+pub(crate) fn meanwhile<T>(mut again: impl FnMut() + Send, act: impl FnOnce() -> T) -> T {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                again();
+            }
+        });
+        let _stop = Stop(&stop);
+        act()
+    })
 }

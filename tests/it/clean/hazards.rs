@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use provisor::config::Cleaner;
@@ -12,26 +12,7 @@ use provisor::volume::Reason;
 
 use super::rig::{Formatted, Volume, tmpfs};
 use crate::support::disks::Mounted;
-
-/// The attackers, while one of these lives.
-fn while_attacked<T>(attack: impl Fn() + Sync, act: impl FnOnce() -> T) -> T {
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                attack();
-            }
-        });
-        let _stop = Stop(&stop);
-        act()
-    })
-}
+use crate::support::meanwhile;
 
 #[test]
 fn w12_directories_swapped_with_links_lead_nowhere() {
@@ -55,7 +36,7 @@ fn w12_directories_swapped_with_links_lead_nowhere() {
                 let _ = renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE);
             }
         };
-        let _ = while_attacked(swap, || volume.must_wipe(&Cleaner::Zero));
+        let _ = meanwhile(swap, || volume.must_wipe(&Cleaner::Zero));
         assert!(volume.names().is_empty());
     }
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 100);
@@ -77,7 +58,7 @@ fn directories_moved_about_are_all_found() {
             let _ = fs::rename(&from, volume.path.join(format!("m{i}")));
         }
     };
-    let _ = while_attacked(shuffle, || volume.must_wipe(&Cleaner::Zero));
+    let _ = meanwhile(shuffle, || volume.must_wipe(&Cleaner::Zero));
     assert!(volume.names().is_empty());
 }
 
@@ -103,7 +84,7 @@ fn a_volume_that_is_filled_all_the_time_gets_an_answer() {
             let _ = fs::write(volume.path.join(format!("f{i}")), "");
         }
     };
-    if let Err(refusal) = while_attacked(fill, || volume.wipe(&Cleaner::Zero)) {
+    if let Err(refusal) = meanwhile(fill, || volume.wipe(&Cleaner::Zero)) {
         let expected = [Reason::WipeFailed, Reason::VerifyFailed];
         assert!(expected.contains(&refusal.reason), "{refusal}");
     }

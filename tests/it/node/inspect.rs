@@ -6,7 +6,6 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::mount::MsFlags;
@@ -16,8 +15,10 @@ use provisor::node::inspect::Inspector;
 use provisor::node::kubelet::KubeletView;
 use provisor::volume::{Found, Identity, Medium, Reason, Refusal, Scan, Volume, VolumeMode};
 
+use crate::support::bay::Bay;
 use crate::support::disks::{Loop, Mounted, Swap, class, fifo, output};
 use crate::support::fuse::Mute;
+use crate::support::meanwhile;
 
 /// How long a probe may take.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -312,14 +313,11 @@ async fn swap_space_and_members_of_a_filesystem_are_in_use() {
 #[tokio::test]
 async fn a_new_medium_is_another_device() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("medium");
-    File::create(&file).unwrap().set_len(8 << 20).unwrap();
-    let disk = Loop::out_of_the_way(&file);
-    let before = identity::of_device(disk.number()).unwrap().identity;
-    disk.detach();
-    drop(disk);
-    let disk = Loop::out_of_the_way(&file);
-    let after = identity::of_device(disk.number()).unwrap().identity;
+    let mut bay = Bay::new(dir.path(), "medium", 8 << 20);
+    let before = identity::of_device(bay.number()).unwrap().identity;
+    bay.detach();
+    assert!(bay.attach());
+    let after = identity::of_device(bay.number()).unwrap().identity;
     assert_eq!(before.device, after.device);
     let likeness = Identity::Device(after).compare(&Identity::Device(before));
     assert_eq!(likeness, provisor::volume::Likeness::Different("diskseq"));
@@ -329,36 +327,30 @@ async fn a_new_medium_is_another_device() {
 #[test]
 fn the_facts_about_a_device_are_all_of_one_medium() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("disk.img");
-    File::create(&file).unwrap().set_len(4 << 20).unwrap();
-    let disk = Loop::out_of_the_way(&file);
-    let number = disk.number();
-    let is_over = AtomicBool::new(false);
-    let (media, seen) = std::thread::scope(|scope| {
-        let look = scope.spawn(|| {
-            let mut seen = BTreeSet::new();
-            while !is_over.load(Ordering::Relaxed) {
-                if let Ok(facts) = identity::of_device(number)
-                    && facts.identity.size_bytes != 0
-                {
-                    seen.insert(facts.identity.diskseq);
-                }
-            }
-            seen
-        });
+    let mut bay = Bay::new(dir.path(), "medium", 4 << 20);
+    let number = bay.number();
+    let mut seen = BTreeSet::new();
+    let look = || {
+        if let Ok(facts) = identity::of_device(number)
+            && facts.identity.size_bytes != 0
+        {
+            seen.insert(facts.identity.diskseq);
+        }
+    };
+    let change = || {
         let sequence = || {
-            let path = format!("/sys/block/{}/diskseq", disk.name());
+            let path = format!("/sys/dev/block/{number}/diskseq");
             fs::read_to_string(path).unwrap().trim().parse::<u64>().ok()
         };
         let mut media = BTreeSet::from([sequence()]);
         for _ in 0..100 {
-            disk.detach();
-            output(Command::new("losetup").arg(&disk.node).arg(&file));
+            bay.detach();
+            assert!(bay.attach());
             media.insert(sequence());
         }
-        is_over.store(true, Ordering::Relaxed);
-        (media, look.join().unwrap())
-    });
+        media
+    };
+    let media = meanwhile(look, change);
     let never: Vec<_> = seen.difference(&media).collect();
     assert!(never.is_empty(), "media that never were: {never:?}");
 }
@@ -433,42 +425,31 @@ async fn a_hung_entry_holds_up_nobody() {
 }
 
 /// The kernel gives the number of a mount that is gone to the next one.
-#[tokio::test]
-async fn what_is_mounted_during_a_look_is_not_taken_for_what_was() {
+#[test]
+fn what_is_mounted_during_a_look_is_not_taken_for_what_was() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let _other = Mounted::tmpfs_of(other.path(), "2m");
     let source = subdir(other.path(), "source");
     let point = subdir(dir.path(), "vol");
     let inspector = Inspector::new(KubeletView::off());
     let class = class("c", dir.path(), VolumeMode::Filesystem);
-    let is_over = AtomicBool::new(false);
     let swap = || {
-        while !is_over.load(Ordering::Relaxed) {
-            drop(Mounted::tmpfs_of(&point, "1m"));
-            drop(Mounted::bind(&source, &point));
-        }
+        drop(Mounted::tmpfs_of(&point, "1m"));
+        drop(Mounted::bind(&source, &point));
     };
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(swap);
-        let runtime = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime.unwrap().block_on(async {
-                for _ in 0..500 {
-                    let mut outcomes = look(&inspector, &class).await;
-                    if let Some(Ok(volume)) = outcomes.remove("vol") {
-                        sender.send(volume).unwrap();
-                    }
-                }
-            });
-        });
-        runtime.join().unwrap();
-        is_over.store(true, Ordering::Relaxed);
-    });
-    drop(sender);
-    let seen: Vec<Volume> = receiver.iter().collect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let look_often = || {
+        let mut seen: Vec<Volume> = Vec::new();
+        for _ in 0..500 {
+            let mut outcomes = runtime.block_on(look(&inspector, &class));
+            seen.extend(outcomes.remove("vol").and_then(Result::ok));
+        }
+        seen
+    };
+    let seen = meanwhile(swap, look_often);
     assert!(!seen.is_empty());
     for volume in seen {
         let Identity::Filesystem(filesystem) = &volume.identity else {

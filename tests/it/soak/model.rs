@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::disks::Bay;
+use crate::support::bay::Bay;
 
 /// How old what is offered may be: a creation that the API server puts off is made again a second later
 /// or two, whatever has become of the entry.

@@ -14,11 +14,12 @@ use provisor::sys::mountinfo::{self, MountTable};
 use provisor::volume::Identity;
 use serde_json::Value;
 
-use super::disks::{self, Bay};
+use super::disks;
 use super::judge::{Counts, Judge, clean, residue};
 use super::model::{Class, Directory, Id, Kind, Model};
 use super::random::Random;
 use crate::support::apiserver::ApiServer;
+use crate::support::bay::Bay;
 use crate::support::daemon::{Daemon, Process, Setup};
 use crate::support::nap;
 use crate::support::site::{ClassDir, Site};

@@ -141,23 +141,6 @@ impl Loop {
         }
     }
 
-    /// Puts a device over a file, at a number that nobody gets who takes the first free one: it can be
-    /// detached and attached again without losing it to another test.
-    pub(crate) fn out_of_the_way(file: &Path) -> Self {
-        let node = (200..216)
-            .map(|number| PathBuf::from(format!("/dev/loop{number}")))
-            .find(|node| {
-                let attached = Command::new("losetup").arg(node).arg(file).output();
-                attached.is_ok_and(|output| output.status.success())
-            })
-            .expect("a free loop device with a high number");
-        Self {
-            node,
-            file: file.to_owned(),
-            _dir: None,
-        }
-    }
-
     /// Takes the medium out, as far as a loop device has one.
     pub(crate) fn detach(&self) {
         output(Command::new("losetup").arg("--detach").arg(&self.node));

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use provisor::volume::DevNum;
 
-use super::nap;
+use super::{nap, retried};
 
 const CONTROL: &str = "/sys/class/zram-control";
-/// How often one that is open for a moment is tried to be removed.
-const TRIES: usize = 200;
 /// How long somebody else may have the right.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -70,14 +68,7 @@ impl Zram {
     /// Removes it; false while somebody has it open.
     pub(crate) fn remove(&self) -> bool {
         let gone = format!("{CONTROL}/hot_remove");
-        let remove = |_| {
-            let is_gone = fs::write(&gone, self.number.to_string()).is_ok();
-            if !is_gone {
-                nap();
-            }
-            is_gone
-        };
-        (0..TRIES).any(remove)
+        retried(|| fs::write(&gone, self.number.to_string()).is_ok())
     }
 
     /// The device number.
