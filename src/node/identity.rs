@@ -37,8 +37,8 @@ pub struct DeviceFacts {
     pub name: String,
     /// Writes are refused.
     pub read_only: bool,
-    /// Who is stacked on it, on its partitions or on the disk that it is a part of: `dm-0`, `md127`, and `btrfs <uuid>` for a member of a
-    /// mounted btrfs.
+    /// Who is stacked on it, on its partitions or on the disk that it is a part of: `dm-0`, `md127`, and
+    /// `btrfs <uuid>` for a member of a mounted btrfs.
     pub holders: Vec<String>,
     /// Its partitions by the kernel's name.
     pub partitions: Vec<String>,
