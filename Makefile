@@ -18,7 +18,7 @@ demo: deps ## the life of a volume on this machine, no cluster needed: 10 s once
 test: deps ## everything: unit, stand-in API server, real control plane, Pods on a real node
 	@tests/deps.sh test
 	$(CARGO) build --locked --examples
-	$(CARGO) test --locked --lib --bins --test it -- --skip real::
+	tests/tidy.sh $(CARGO) test --locked --lib --bins --test it -- --skip real::
 	$(CARGO) test --locked --doc
 	tests/real.sh
 

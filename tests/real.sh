@@ -21,4 +21,4 @@ tests/cluster/image.sh "${CARGO_TARGET_DIR:-target}/release/provisor" "$RUN/prov
 NODE_IMAGES=$RUN/provisor.tar tests/cluster/node-up.sh node-a
 
 PATH=${PROVISOR_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/provisor-cluster/bin}:$PATH \
-  PROVISOR_TEST_RUN=$RUN cargo test --locked --test it -- "real::${1:-}"
+  PROVISOR_TEST_RUN=$RUN tests/tidy.sh cargo test --locked --test it -- "real::${1:-}"

@@ -10,9 +10,10 @@ use crate::support::site::{Site, World, name_of, until};
 
 /// A configuration of two classes with a volume and a plain directory in each.
 struct Machine {
-    root: tempfile::TempDir,
     _mount: Mounted,
     _device: Loop,
+    /// Dropped last, when nothing is mounted in it any more.
+    root: tempfile::TempDir,
 }
 
 impl Machine {

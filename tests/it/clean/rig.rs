@@ -258,8 +258,9 @@ impl Volume {
 
 /// A volume on a formatted loop device.
 pub(crate) struct Formatted {
-    pub(crate) volume: Volume,
     pub(crate) mount: Mounted,
+    /// Dropped after the mount, because its directory goes with it.
+    pub(crate) volume: Volume,
     pub(crate) disk: Loop,
 }
 
