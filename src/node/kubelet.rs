@@ -31,12 +31,13 @@ pub struct KubeletView {
 /// What the last search among all processes found.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    process: Option<u32>,
+    process: u32,
     at: Instant,
 }
 
 /// A search reads two files of each process, of which a node has a thousand. For so long what it found is
-/// only looked at again: another kubelet does not start beside the first.
+/// only looked at again: another kubelet does not start beside the first. Where none is found, there are few
+/// processes to be seen, and they are searched each time.
 const TRUSTED: Duration = Duration::from_secs(10);
 
 impl KubeletView {
@@ -60,17 +61,18 @@ impl KubeletView {
     pub fn process(&self) -> Option<u32> {
         let node = self.node.as_deref()?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let still = last.filter(|look| match look.process.map(|pid| claim_of(pid, node)) {
-            Some(Some(Claim::Named)) => true,
-            Some(Some(Claim::Silent)) => look.at.elapsed() < TRUSTED,
-            // Where there is none to be seen, there are few processes to be seen.
-            Some(None) | None => false,
+        let still = last.filter(|look| match claim_of(look.process, node) {
+            Some(Claim::Named) => true,
+            Some(Claim::Silent) => look.at.elapsed() < TRUSTED,
+            None => false,
         });
-        let search = || Look {
-            process: choose(&candidates(node)),
-            at: Instant::now(),
+        let search = || {
+            let process = choose(&candidates(node))?;
+            let at = Instant::now();
+            Some(Look { process, at })
         };
-        last.insert(still.unwrap_or_else(search)).process
+        *last = still.or_else(search);
+        last.map(|look| look.process)
     }
 
     /// The kubelet's root directory at this moment.

@@ -50,18 +50,18 @@ impl Offering {
 
     /// The call failed, and nobody knows whether it was carried out.
     pub(super) fn doubt(&mut self, pv: &str, now: Instant) {
-        if self.storage.contains_key(pv) {
-            let until = now + DOUBT;
-            self.doubts
-                .insert(pv.to_owned(), Doubt { until, uid: None });
-        }
+        self.await_word(pv, None, now);
     }
 
     /// The API server has made it; the watch has not told of it yet.
     pub(super) fn made(&mut self, pv: &str, uid: &str, now: Instant) {
-        self.doubt(pv, now);
-        if let Some(doubt) = self.doubts.get_mut(pv) {
-            doubt.uid = Some(uid.to_owned());
+        self.await_word(pv, Some(uid.to_owned()), now);
+    }
+
+    fn await_word(&mut self, pv: &str, uid: Option<String>, now: Instant) {
+        if self.storage.contains_key(pv) {
+            let until = now + DOUBT;
+            self.doubts.insert(pv.to_owned(), Doubt { until, uid });
         }
     }
 

@@ -99,10 +99,7 @@ fn look(survey: &Survey, class: &Class, raw: &OsStr) -> Result<Look, Refusal> {
                 }
             }
         }
-        Kind::BlockDevice => {
-            let volume = device(survey, class, entry?, object.as_fd(), &stat)?;
-            Ok(steady(survey, raw, &stat, volume))
-        }
+        Kind::BlockDevice => steady_device(survey, class, raw, entry?, object.as_fd(), &stat),
         Kind::Symlink => {
             let through = match files::peek_through(survey.dir.as_fd(), raw) {
                 Ok(through) => through,
@@ -123,8 +120,7 @@ fn look(survey: &Survey, class: &Class, raw: &OsStr) -> Result<Look, Refusal> {
             let target = files::stat(through.as_fd()).map_err(unreadable)?;
             match target.kind {
                 Kind::BlockDevice => {
-                    let volume = device(survey, class, entry?, through.as_fd(), &target)?;
-                    Ok(steady(survey, raw, &target, volume))
+                    steady_device(survey, class, raw, entry?, through.as_fd(), &target)
                 }
                 _ if furniture => refuse(Reason::Ignored, "furniture of a directory"),
                 Kind::Directory => refuse(
@@ -151,18 +147,27 @@ fn look(survey: &Survey, class: &Class, raw: &OsStr) -> Result<Look, Refusal> {
     }
 }
 
-/// The volume, if the entry still leads to the node that was asked about. A device is asked by its number, which
-/// may be another device's by then; a node goes with its device, so that the same node means the same device.
-fn steady(survey: &Survey, raw: &OsStr, before: &Stat, volume: Volume) -> Look {
+/// The device as a volume, if the entry still leads to the node that was asked about. A device is asked by
+/// its number, which may be another device's by then; a node goes with its device, so that the same node
+/// means the same device.
+fn steady_device(
+    survey: &Survey,
+    class: &Class,
+    raw: &OsStr,
+    entry: EntryName,
+    object: BorrowedFd<'_>,
+    before: &Stat,
+) -> Result<Look, Refusal> {
+    let volume = device(survey, class, entry, object, before)?;
     let now = files::peek_through(survey.dir.as_fd(), raw).and_then(|fd| files::stat(fd.as_fd()));
     let is_same = now.is_ok_and(|now| {
         (now.kind, now.device, now.inode, now.rdev)
             == (before.kind, before.device, before.inode, before.rdev)
     });
-    match is_same {
+    Ok(match is_same {
         true => Look::Volume(Box::new(volume)),
         false => Look::Changed,
-    }
+    })
 }
 
 fn is_furniture(raw: &OsStr) -> bool {
