@@ -14,20 +14,9 @@ use crate::support::apiserver::{Action, Fault, Request, Verb};
 use crate::support::daemon::Daemon;
 use crate::support::disks::{Loop, Mounted};
 use crate::support::fuse::Mute;
-use crate::support::meanwhile;
 use crate::support::site::{ClassDir, Site, World, name_of, until};
 use crate::support::zram::{Zram, Zrams};
-
-/// A process that is killed when dropped.
-struct Running(std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails when it has ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::support::{Running, meanwhile, nap};
 
 /// Why `/status` says that an entry is refused; empty when it is not.
 fn reason(daemon: &Daemon, class: &ClassDir, entry: &str) -> Option<String> {
@@ -212,14 +201,14 @@ async fn a_flood_of_events_hides_no_entry() {
     meanwhile(flood, || {
         for (number, disk) in disks.iter().enumerate() {
             for _ in 0..10 {
-                crate::support::nap();
+                nap();
             }
             // Only inotify can tell of a link.
             let link = blocks.dir.join(format!("disk{number}"));
             symlink(&disk.node, link).expect("the directory is ours");
         }
         for _ in 0..50 {
-            crate::support::nap();
+            nap();
         }
     });
     for number in 0..disks.len() {

@@ -8,6 +8,7 @@ pub(crate) mod fuse;
 pub(crate) mod site;
 pub(crate) mod zram;
 
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,27 +22,41 @@ pub(crate) fn nap() {
     thread::sleep(Duration::from_millis(10));
 }
 
-/// Waits in plain code until `done`, for at most 10 s.
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+/// Does `act` until it succeeds, with naps in between; false when it does not in that time.
+pub(crate) fn succeeds_within(limit: Duration, mut act: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
-    while !done() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "waited in vain: {what}"
-        );
+    loop {
+        if act() {
+            return true;
+        }
+        if begun.elapsed() >= limit {
+            return false;
+        }
         nap();
     }
 }
 
-/// Tries something that may be busy for a moment, for at most 2 s; false when it stays so.
-pub(crate) fn retried(mut act: impl FnMut() -> bool) -> bool {
-    (0..200).any(|_| {
-        let is_done = act();
-        if !is_done {
-            nap();
-        }
-        is_done
-    })
+/// Waits in plain code until `done`, for at most 10 s.
+pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    let is_done = succeeds_within(Duration::from_secs(10), done);
+    assert!(is_done, "waited in vain: {what}");
+}
+
+/// Tries something that may be busy for a moment; false when it stays so.
+pub(crate) fn retried(act: impl FnMut() -> bool) -> bool {
+    succeeds_within(Duration::from_secs(3), act)
+}
+
+/// A process that is killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails when it has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Runs `act` while another thread does `again` over and over. That ends also when `act` panics.

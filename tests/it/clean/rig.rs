@@ -19,7 +19,7 @@ use provisor::volume::{
 };
 use tempfile::TempDir;
 
-use super::disks::{Loop, Mounted, output};
+use super::disks::{Loop, Mounted, device_number, output};
 
 /// Runs a program that must succeed; answers its output.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
@@ -119,9 +119,7 @@ impl Volume {
                 Identity::Filesystem(node.identity_of_directory(root.as_fd()).unwrap())
             }
             VolumeMode::Block => {
-                use std::os::unix::fs::MetadataExt;
-                let number = DevNum::from_raw(fs::metadata(&path).unwrap().rdev());
-                Identity::Device(node.identity_of_device(number).unwrap())
+                Identity::Device(node.identity_of_device(device_number(&path)).unwrap())
             }
         };
         let class = Class {
@@ -199,8 +197,7 @@ impl Volume {
     /// A volume that is a device node of its own.
     pub(crate) fn node(disk: &Loop) -> Self {
         use nix::sys::stat::{Mode, SFlag, mknod};
-        use std::os::unix::fs::MetadataExt;
-        let number = fs::metadata(&disk.node).unwrap().rdev();
+        let number = disk.number().to_raw();
         let make = |path: &Path| mknod(path, SFlag::S_IFBLK, Mode::S_IRWXU, number).unwrap();
         Self::offered(VolumeMode::Block, make, Node::default())
     }

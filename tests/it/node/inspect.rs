@@ -15,6 +15,7 @@ use provisor::node::inspect::Inspector;
 use provisor::node::kubelet::KubeletView;
 use provisor::volume::{Found, Identity, Medium, Reason, Refusal, Scan, Volume, VolumeMode};
 
+use super::subdir;
 use crate::support::bay::Bay;
 use crate::support::disks::{Loop, Mounted, Swap, class, fifo, output};
 use crate::support::fuse::Mute;
@@ -55,12 +56,6 @@ pub(super) fn reasons(outcomes: &BTreeMap<String, Outcome>) -> BTreeMap<&str, Op
         .iter()
         .map(|(name, outcome)| (name.as_str(), outcome.as_ref().err().map(|r| r.reason)))
         .collect()
-}
-
-pub(super) fn subdir(dir: &Path, name: impl AsRef<OsStr>) -> std::path::PathBuf {
-    let path = dir.join(name.as_ref());
-    fs::create_dir(&path).unwrap();
-    path
 }
 
 #[tokio::test]

@@ -1,39 +1,29 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use provisor::node::inspect::Inspector;
 use provisor::node::kubelet::KubeletView;
 use provisor::volume::{Reason, VolumeMode};
 
-use super::inspect::{look, reasons, subdir};
+use super::inspect::{look, reasons};
+use super::subdir;
 use crate::support::disks::{Loop, Mounted, class};
-use crate::support::wait_until;
+use crate::support::{Running, wait_until};
 
 /// A process that is called kubelet, in a mount namespace of its own.
-struct Kubelet(Child);
-
-impl Kubelet {
-    fn start(dir: &Path, node: &str) -> Self {
-        let program = dir.join("kubelet");
-        symlink("/bin/sh", &program).unwrap();
-        let child = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "--"])
-            .arg(&program)
-            .args(["-c", "read line", &format!("--hostname-override={node}")])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Kubelet {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start_kubelet(dir: &Path, node: &str) -> Running {
+    let program = dir.join("kubelet");
+    symlink("/bin/sh", &program).unwrap();
+    let child = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(&program)
+        .args(["-c", "read line", &format!("--hostname-override={node}")])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    Running(child)
 }
 
 #[tokio::test]
@@ -43,7 +33,7 @@ async fn what_the_kubelet_does_not_see_is_refused() {
     let disk = Loop::new(8 << 20);
     symlink(&disk.node, dir.path().join("device")).unwrap();
     let _before = Mounted::tmpfs(&before);
-    let _kubelet = Kubelet::start(tools.path(), "node-of-this-test");
+    let _kubelet = start_kubelet(tools.path(), "node-of-this-test");
     let view = KubeletView::detect("node-of-this-test");
     wait_until("the kubelet comes up", || view.process().is_some());
     let _after = Mounted::tmpfs(&after);

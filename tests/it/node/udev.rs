@@ -1,23 +1,17 @@
 //! What udev recorded of a device, which is asked where the kernel tells less.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sched::{CloneFlags, unshare};
 use provisor::node::identity::of_device;
-use provisor::volume::DevNum;
 
 use crate::support::disks::{Loop, Mounted};
 
 #[test]
 fn a_record_of_udev_is_joined_in() {
-    let (told, untold) = (Loop::new(4 << 20), Loop::new(4 << 20));
-    let number = |disk: &Loop| {
-        let meta = fs::metadata(&disk.node).expect("it is there");
-        DevNum::from_raw(meta.rdev())
-    };
-    let (told, untold) = (number(&told), number(&untold));
+    let disks = [Loop::new(4 << 20), Loop::new(4 << 20)];
+    let [told, untold] = disks.each_ref().map(Loop::number);
     // A thread with a /run of its own, which no other test sees.
     let look = move || {
         unshare(CloneFlags::CLONE_NEWNS).expect("root may");

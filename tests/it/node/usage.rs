@@ -1,7 +1,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::mount::MsFlags;
 use provisor::config::Class;
@@ -11,7 +12,7 @@ use provisor::node::usage::{Subject, User, users};
 use provisor::volume::{Found, Identity, Scan, VolumeMode};
 
 use crate::support::disks::{Loop, Mounted, Swap, class, entry};
-use crate::support::wait_until;
+use crate::support::{Running, succeeds_within, wait_until};
 
 /// The identity of the class's volume `name`, free or not.
 async fn identity(class: &Class, name: &str) -> Identity {
@@ -46,15 +47,18 @@ fn wait_for(
     want: impl Fn(&[User]) -> bool,
 ) -> Vec<User> {
     let mut users = Vec::new();
-    wait_until("its users are as wanted", || {
+    let are_wanted = succeeds_within(Duration::from_secs(5), || {
         users = ask(class, name, identity);
         want(&users)
     });
+    assert!(are_wanted, "still {users:?}");
     users
 }
 
 /// A shell that holds what its script opens until it is dropped.
-struct Holder(Child);
+struct Holder {
+    _process: Running,
+}
 
 impl Holder {
     fn run(script: &str, argument: &Path) -> Self {
@@ -76,14 +80,10 @@ impl Holder {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::piped()).spawn().unwrap())
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let child = command.stdin(Stdio::piped()).spawn().unwrap();
+        Self {
+            _process: Running(child),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -7,6 +7,7 @@ use nix::mount::{MntFlags, umount2};
 use provisor::node::watch::{Dirt, Watch};
 use provisor::volume::ClassName;
 
+use super::subdir;
 use crate::support::disks::{Loop, Mounted};
 
 /// How long an event may take on a machine that is busy with other tests.
@@ -55,12 +56,6 @@ fn settle(receive: &Receiver<Dirt>) {
             quiet_since = Instant::now();
         }
     }
-}
-
-fn subdir(dir: &Path, name: &str) -> PathBuf {
-    let path = dir.join(name);
-    fs::create_dir(&path).unwrap();
-    path
 }
 
 #[test]

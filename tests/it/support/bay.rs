@@ -1,11 +1,12 @@
 //! Loop devices that keep their number when what is in them goes.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use provisor::volume::DevNum;
 
+use super::disks::device_number;
 use super::{retried, wait_until};
 
 /// Loop devices from here on: other tests take the first free ones.
@@ -61,18 +62,9 @@ impl Bay {
         }
     }
 
-    /// The kernel's name.
-    fn name(&self) -> &str {
-        self.node
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a node has a plain name")
-    }
-
     /// The device number.
     pub(crate) fn number(&self) -> DevNum {
-        let text = fs::read_to_string(format!("/sys/block/{}/dev", self.name())).expect("number");
-        text.trim().parse().expect("a device number")
+        device_number(&self.node)
     }
 
     /// Attaches the image; tells whether it could.
@@ -83,8 +75,8 @@ impl Bay {
 
     /// Detaches it and waits until nobody has it open any more.
     pub(crate) fn detach(&mut self) {
-        let backing = format!("/sys/block/{}/loop/backing_file", self.name());
-        wait_until(&format!("{} gets free", self.name()), || {
+        let backing = format!("/sys/dev/block/{}/loop/backing_file", self.number());
+        wait_until(&format!("{} gets free", self.node.display()), || {
             losetup_detach(&self.node);
             !Path::new(&backing).exists()
         });

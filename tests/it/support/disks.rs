@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -168,8 +169,7 @@ impl Loop {
 
     /// The device number.
     pub(crate) fn number(&self) -> DevNum {
-        let text = fs::read_to_string(format!("/sys/block/{}/dev", self.name())).expect("number");
-        text.trim().parse().expect("a device number")
+        device_number(&self.node)
     }
 }
 
@@ -181,6 +181,11 @@ impl Drop for Loop {
             .arg(&self.node)
             .output();
     }
+}
+
+/// The number of the device that a node, or a link to one, stands for.
+pub(crate) fn device_number(node: &Path) -> DevNum {
+    DevNum::from_raw(fs::metadata(node).expect("the node is there").rdev())
 }
 
 /// Swap space; no longer used when dropped.

@@ -3,11 +3,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use provisor::volume::DevNum;
 
-use super::{nap, retried};
+use super::disks::device_number;
+use super::{retried, succeeds_within};
 
 const CONTROL: &str = "/sys/class/zram-control";
 /// How long somebody else may have the right.
@@ -28,14 +29,10 @@ impl Zrams {
             .write(true)
             .open(control)
             .unwrap_or_else(|error| panic!("zram is needed: modprobe zram ({error})"));
-        let begun = Instant::now();
-        while lock.try_lock().is_err() {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "another test of this machine keeps the zram devices to itself"
-            );
-            nap();
-        }
+        assert!(
+            succeeds_within(PATIENCE, || lock.try_lock().is_ok()),
+            "another test of this machine keeps the zram devices to itself"
+        );
         Self { _lock: lock }
     }
 
@@ -73,9 +70,7 @@ impl Zram {
 
     /// The device number.
     pub(crate) fn device(&self) -> DevNum {
-        let path = format!("/sys/block/zram{}/dev", self.number);
-        let text = fs::read_to_string(path).expect("the device is there");
-        text.trim().parse().expect("a device number")
+        device_number(&Self::node(self.number))
     }
 }
 
